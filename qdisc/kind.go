@@ -1,0 +1,153 @@
+// Admin path.
+
+package qdisc
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// Kind is a discipline's table (struct Qdisc_ops): everything that the outside
+// has to know of it. tc's grammar, its text and JSON, the TOML keys, help and
+// completion are all made from this one table.
+type Kind struct {
+	Name  string // as tc knows it
+	Doc   string // one sentence
+	Usage string // tc's usage line for the kind
+
+	Params      []Param // in the order tc prints them
+	ClassParams []Param // parameters of its classes
+	XStats      []Param // extra statistics of the qdisc, in the order -s prints them
+	ClassXStats []Param // extra statistics of a class
+
+	Flags KindFlags
+
+	// IllegalFormat words the refusal of a value: keyword, then text.
+	// UnknownFormat that of a word it does not know. Empty: tc's common
+	// `Illegal "keyword"` and `What is "word"?`.
+	IllegalFormat, UnknownFormat string
+
+	// Check is what tc itself refuses before it asks the kernel: text for a
+	// person, nil when the values are acceptable. It may fill in values that
+	// follow from others (tbf's limit from latency).
+	Check func(v Values) error
+
+	// New makes one, with the kernel's checks: errors are *Error.
+	New func(env Env, v Values) (Qdisc, error)
+}
+
+// KindFlags are the yes-or-no facts about a kind.
+type KindFlags uint16
+
+const (
+	IsClassful KindFlags = 1 << iota // can have children
+	HasClasses                       // its classes are made by the administrator (ClassEditor)
+	NoChange                         // has no change operation for the qdisc itself
+	NoQueue                          // stands for the absence of a queue: no statistics of its own
+)
+
+// Env is what a constructor may know of the place it builds for.
+type Env struct {
+	Handle     uint32 // major number the qdisc gets
+	TxQueueLen int    // the port's tx_queue_len, packets
+	MTU        int    // the port's MTU, bytes, without the link header
+	HeaderLen  int    // link header, 14
+
+	// Pfifo and Bfifo make the default children of classful kinds; a discipline
+	// never imports another. Limits in packets and bytes.
+	Pfifo func(limit int) Qdisc
+	Bfifo func(limit int) Qdisc
+}
+
+// Param is one parameter, statistic or keyword of a kind.
+type Param struct {
+	Name    string   // tc's keyword, and the key in Values and TOML
+	Aliases []string // other keywords tc takes for it
+	JSON    string   // key in JSON; empty: Name
+	Unit    Unit
+	Default string // as help shows it
+	Doc     string // one sentence, for help
+	Show    Show
+}
+
+// Key returns the JSON key.
+func (p *Param) Key() string {
+	if p.JSON != "" {
+		return p.JSON
+	}
+	return p.Name
+}
+
+// Unit says how a value is written, stored and printed.
+type Unit uint8
+
+const (
+	_       Unit = iota
+	Number       // plain number
+	Packets      // stored in packets, printed "1000p"
+	Size         // stored in bytes, printed "10Kb"
+	Rate         // stored in bytes per second, printed "8Mbit"
+	Time         // stored in nanoseconds, printed "50ms"
+	Flag         // a word without a value
+	Numbers      // a list of numbers up to the next word
+	Word         // one of a few words
+	Sizes        // a list of sizes up to the next word
+)
+
+// Show says when a parameter is printed.
+type Show uint8
+
+const (
+	Always   Show = iota // whenever Dump gives it
+	TextOnly             // not in JSON
+	JSONOnly             // not in text
+	Details              // only with -d
+	Input                // never: it is taken, and shown in another form
+	Output               // printed, and never taken
+)
+
+// Value is one value of a parameter, in the unit's stored form.
+type Value struct {
+	N    uint64   `json:"n,omitempty"`
+	List []uint64 `json:"list,omitempty"`
+	Word string   `json:"word,omitempty"`
+}
+
+// Values are parameters by name. A missing name is a parameter not given.
+type Values map[string]Value
+
+// Has says whether name was given.
+func (v Values) Has(name string) bool { _, ok := v[name]; return ok }
+
+// N returns the value of name, or def when it was not given.
+func (v Values) N(name string, def uint64) uint64 {
+	if x, ok := v[name]; ok {
+		return x.N
+	}
+	return def
+}
+
+// Set stores a plain value and returns v.
+func (v Values) Set(name string, n uint64) Values { v[name] = Value{N: n}; return v }
+
+// Error is a refusal in the kernel's words: its extended ack where it gives
+// one, else only the errno.
+type Error struct {
+	Errno syscall.Errno
+	Ext   string // without full stop; empty: none
+}
+
+func (e *Error) Error() string {
+	if e.Ext != "" {
+		return e.Ext
+	}
+	return e.Errno.Error()
+}
+
+// Unwrap lets errors.Is compare the errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// Refuse makes an Error with an extended ack.
+func Refuse(errno syscall.Errno, format string, args ...any) error {
+	return &Error{errno, fmt.Sprintf(format, args...)}
+}
