@@ -28,8 +28,9 @@ type Kind struct {
 	IllegalFormat, UnknownFormat string
 
 	// Check is what tc itself refuses before it asks the kernel: text for a
-	// person, nil when the values are acceptable. It may fill in values that
-	// follow from others (tbf's limit from latency).
+	// person ([Misuse] when tc adds the usage), nil when the values are
+	// acceptable. It may fill in values that follow from others (tbf's limit
+	// from latency).
 	Check func(v Values) error
 
 	// New makes one, with the kernel's checks: errors are *Error.
@@ -44,6 +45,7 @@ const (
 	HasClasses                       // its classes are made by the administrator (ClassEditor)
 	NoChange                         // has no change operation for the qdisc itself
 	NoQueue                          // stands for the absence of a queue: no statistics of its own
+	NoClassStats                     // its classes have no statistics (no dump_stats)
 )
 
 // Env is what a constructor may know of the place it builds for.
@@ -68,6 +70,11 @@ type Param struct {
 	Default string // as help shows it
 	Doc     string // one sentence, for help
 	Show    Show
+
+	// Text is the parameter's part of tc's text, with %s for the value; the
+	// line is these parts one after the other, so blanks are part of them.
+	// Empty: "NAME %s ", of a Flag "NAME ", which is tc's habit.
+	Text string
 }
 
 // Key returns the JSON key.
@@ -104,6 +111,7 @@ const (
 	Details              // only with -d
 	Input                // never: it is taken, and shown in another form
 	Output               // printed, and never taken
+	Brief                // only without -d, where another one takes its place
 )
 
 // Value is one value of a parameter, in the unit's stored form.
@@ -129,6 +137,11 @@ func (v Values) N(name string, def uint64) uint64 {
 
 // Set stores a plain value and returns v.
 func (v Values) Set(name string, n uint64) Values { v[name] = Value{N: n}; return v }
+
+// Misuse is a refusal by [Kind.Check] after which tc prints the kind's usage.
+type Misuse string
+
+func (m Misuse) Error() string { return string(m) }
 
 // Error is a refusal in the kernel's words: its extended ack where it gives
 // one, else only the errno.

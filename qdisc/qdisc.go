@@ -97,6 +97,12 @@ type Dumper interface {
 	Dump() Values
 }
 
+// XStatser is a discipline with statistics of its own, for printing by
+// Kind.XStats (dump_stats).
+type XStatser interface {
+	XStats() Values
+}
+
 // Bypasser is a discipline that a packet may skip while it is empty
 // (TCQ_F_CAN_BYPASS).
 type Bypasser interface {
