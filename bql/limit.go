@@ -106,18 +106,16 @@ func (l *Limit) Completed(n uint32, now Tick) {
 	}
 	completed := l.numCompleted + n
 	over := pos(l.Inflight() - l.limit)
-	busy := l.numQueued != completed
-	wasBusy := l.prevNumQueued != l.numCompleted
 	fresh := int32(completed - l.prevNumQueued) // bytes queued and completed since the previous completion
 	caughtUp := fresh >= 0                      // all that was in flight then is done
 
 	limit := l.limit
 	switch {
-	case over != 0 && !busy, l.prevOver != 0 && caughtUp:
+	case over != 0 && completed == l.numQueued, l.prevOver != 0 && caughtUp:
 		limit += pos(uint32(fresh)) + l.prevOver
 		l.restartWindow(now)
 
-	case busy && wasBusy && !caughtUp:
+	case !caughtUp: // busy from then to now
 		slack := pos(limit + l.prevOver - 2*n)
 		if l.prevOver != 0 {
 			slack = max(slack, pos(l.prevLastObject-l.prevOver))
