@@ -41,11 +41,11 @@ type Kind struct {
 type KindFlags uint16
 
 const (
-	IsClassful KindFlags = 1 << iota // can have children
-	HasClasses                       // its classes are made by the administrator (ClassEditor)
-	NoChange                         // has no change operation for the qdisc itself
-	NoQueue                          // stands for the absence of a queue: no statistics of its own
-	NoClassStats                     // its classes have no statistics (no dump_stats)
+	IsClassful   KindFlags = 1 << iota // can have children
+	HasClasses                         // its classes are made by the administrator (ClassEditor)
+	NoChange                           // has no change operation for the qdisc itself
+	NoQueue                            // stands for the absence of a queue: no statistics of its own
+	NoClassStats                       // its classes have no statistics (no dump_stats)
 )
 
 // Env is what a constructor may know of the place it builds for.
@@ -71,9 +71,10 @@ type Param struct {
 	Doc     string // one sentence, for help
 	Show    Show
 
-	// Text is the parameter's part of tc's text, with %s for the value; the
-	// line is these parts one after the other, so blanks are part of them.
-	// Empty: "NAME %s ", of a Flag "NAME ", which is tc's habit.
+	// Text is the parameter's part of tc's text, with %s for the value as its
+	// unit prints it, or %d for the plain number; the line is these parts one
+	// after the other, so blanks are part of them. Empty: "NAME %s ", of a Flag
+	// "NAME ", which is tc's habit.
 	Text string
 }
 
