@@ -1,4 +1,4 @@
-// Packet path, except NewRunner, SetRoot, SetTxqs and Close.
+// Packet path; from SetRoot on, administration between two turns.
 
 package dequeue
 
@@ -396,15 +396,15 @@ func (r *Runner) Txqs() []*Txq { return r.txqs }
 // empty: its packets, and those that wait in the runner, are purged. q may hold
 // packets; it is scheduled then.
 func (r *Runner) SetRoot(ctx *qdisc.Context, q qdisc.Qdisc) (old qdisc.Qdisc) {
-	r.purge(ctx)
+	r.Reset(ctx)
 	old = r.root
 	r.root, r.base = q, q.Self()
 	r.Refresh()
 	return old
 }
 
-// purge empties the runner and its root (dev_reset_queue).
-func (r *Runner) purge(ctx *qdisc.Context) {
+// Reset purges the root and what waits in the runner (dev_reset_queue).
+func (r *Runner) Reset(ctx *qdisc.Context) {
 	for p := r.requeued.Pop(); p != nil; p = r.requeued.Pop() {
 		r.base.Unhold(p)
 		ctx.Drop(p, qdisc.Purged)
@@ -454,7 +454,7 @@ func (r *Runner) setTxqs(txqs []*Txq) {
 
 // Close purges the root and lets go of the queues and the scheduler.
 func (r *Runner) Close(ctx *qdisc.Context) {
-	r.purge(ctx)
+	r.Reset(ctx)
 	for _, t := range r.txqs {
 		t.FlushNow(ctx)
 		t.detach(r)

@@ -24,7 +24,7 @@ type TxqStats struct {
 	Timeouts    uint64 // trans_timeout
 
 	Unrung   int // packets posted and invisible now
-	Inflight int // packets posted and not completed now
+	InFlight int // packets posted and not completed now
 
 	Limited bool         // it has BQL
 	BQL     bql.Snapshot // zero when not Limited
@@ -36,7 +36,7 @@ type TxqStats struct {
 func (t *Txq) Stats() TxqStats {
 	s := t.stats
 	s.Lost = t.driver.Lost()
-	s.Unrung, s.Inflight = t.unrung, t.inflight
+	s.Unrung, s.InFlight = t.unrung, t.inflight
 	if s.Limited = t.limited; t.limited {
 		s.BQL = t.bql.Snapshot()
 	}

@@ -24,7 +24,7 @@ import (
 //     answered the doorbell with KickStopped. It ends when Reap shows progress,
 //     or after 50 µs, provided there is room;
 //   - stack XOFF: BQL is over its limit. It ends with a completion;
-//   - frozen: its owner is repairing it ([Txq.CheckTimeout], [Txq.Freeze]);
+//   - frozen: its owner is repairing it ([Txq.Freeze]);
 //   - down: the device is gone or has no carrier.
 type Txq struct {
 	// Read mostly.
@@ -35,6 +35,7 @@ type Txq struct {
 	interval time.Duration // how long unrung packets may wait beyond the turn
 	timeout  time.Duration // watchdog_timeo
 	noBQL    bool          // TxqConfig.NoBQL
+	told     bool          // the driver tells of completions
 	limited  bool          // has BQL
 
 	// Written for every list.
@@ -46,6 +47,7 @@ type Txq struct {
 	flushAt    time.Duration // instant at which unrung packets must be rung
 	transStart time.Duration // trans_start: last post or stop
 	stoppedAt  time.Duration // instant of the last driver XOFF
+	retriedAt  time.Duration // instant of the last stop that time alone ended
 	timedOut   time.Duration // instant of the last timeout reported
 
 	bql   bql.Limit
@@ -135,7 +137,8 @@ func NewTxq(c TxqConfig) *Txq {
 // adopt starts on an empty ring.
 func (t *Txq) adopt(d Driver, now time.Duration) {
 	t.driver = d
-	t.limited = !t.noBQL && d.Completions() != CompleteNone
+	t.told = d.Completions() != CompleteNone
+	t.limited = t.told && !t.noBQL
 	t.bql.Reset(tick(now))
 	t.unrung, t.inflight, t.probing = 0, 0, false
 	t.transStart = now
@@ -180,6 +183,9 @@ func (t *Txq) Frozen() bool { return t.off&frozen != 0 }
 
 // Down reports that the device was found gone or without carrier.
 func (t *Txq) Down() bool { return t.off&down != 0 }
+
+// InFlight reports that completions are to come.
+func (t *Txq) InFlight() bool { return t.inflight > 0 }
 
 // budget returns what the next list may hold: packets, and the bytes that must
 // be left before each packet but the first is taken. Without BQL the kernel
@@ -255,7 +261,9 @@ func (t *Txq) post(now time.Duration, l *qdisc.List) (refused bool) {
 		t.flushAt = now + t.interval
 	}
 	t.unrung += packets
-	t.inflight += packets
+	if t.told {
+		t.inflight += packets
+	}
 	t.room -= packets
 	t.stats.Packets += uint64(packets)
 	t.stats.Bytes += uint64(bytes)
@@ -301,13 +309,12 @@ func (t *Txq) stop(now time.Duration) {
 // Reap collects completions, tells BQL of them, and wakes the queue if nothing
 // holds it any longer; its waiting runners are then scheduled. Start of a turn.
 func (t *Txq) Reap(ctx *qdisc.Context) {
-	if t.inflight == 0 && t.off == 0 {
-		return
-	}
 	now := ctx.Now
 	packets, bytes := t.driver.Reap(now)
 	if packets > 0 {
-		t.inflight -= packets
+		if t.told {
+			t.inflight -= packets
+		}
 		t.moved(now)
 		t.stats.Completed += uint64(packets)
 		t.stats.CompletedBytes += uint64(bytes)
@@ -343,7 +350,10 @@ func (t *Txq) resume(now time.Duration, progress bool) {
 		}
 		if t.room > 0 && (progress || now-t.stoppedAt >= retryAfter) {
 			off &^= driverXOFF
-			t.probing = !progress
+			if !progress {
+				t.probing = true
+				t.retriedAt = now
+			}
 		}
 	}
 	if off != t.off {
@@ -366,23 +376,21 @@ func (t *Txq) wake() {
 
 // CheckTimeout is the transmit watchdog (dev_watchdog): has the queue been
 // stopped, by its driver or by BQL, for longer than the timeout? A queue stopped
-// by BQL counts, because completions that never come stop it too. If so the
-// queue is frozen, and the caller does what it can (reopen the device, [Txq.Reset])
-// and calls Unfreeze. stalled is the time since the queue last moved. It is told
-// once per timeout.
+// by BQL counts, because completions that never come stop it too. stalled is the
+// time since the queue last moved; it is told once per timeout.
 //
-// Preconditions: not between Reap and Flush, while a retry may be under way.
+// The caller then does what it can: reopen the device and [Txq.Reset]. Nobody
+// posts meanwhile, since one worker owns both; if it takes longer than a turn,
+// Freeze and Unfreeze stand around it.
 func (t *Txq) CheckTimeout(ctx *qdisc.Context) (timedOut bool, stalled time.Duration) {
-	if t.off == 0 || t.off&(frozen|down) != 0 {
+	now := ctx.Now
+	stopped := t.off&(driverXOFF|stackXOFF) != 0 || t.probing && t.retriedAt == now
+	if !stopped || t.off&(frozen|down) != 0 || now-max(t.transStart, t.timedOut) <= t.timeout {
 		return false, 0
 	}
-	if ctx.Now-max(t.transStart, t.timedOut) <= t.timeout {
-		return false, 0
-	}
-	t.timedOut = ctx.Now
+	t.timedOut = now
 	t.stats.Timeouts++
-	t.Freeze()
-	return true, ctx.Now - t.transStart
+	return true, now - t.transStart
 }
 
 // Freeze stops the queue until Unfreeze (netif_freeze_queues).
