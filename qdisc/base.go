@@ -43,10 +43,15 @@ func (b *Base) Backlog() int { return b.backlog }
 // the discipline's own queues.
 func (b *Base) Held() (packets, bytes int) { return b.held, b.heldBytes }
 
-// NextAt returns the earliest instant at which Dequeue can yield. It is asked
-// only after Dequeue or Peek gave nothing, which stored it. Instants may be
-// early, never late.
-func (b *Base) NextAt() time.Duration { return b.nextAt }
+// NextAt returns the earliest instant at which Dequeue can yield: Never when
+// empty, else what Dequeue or Peek stored when it gave nothing; it is asked only
+// then. Instants may be early, never late.
+func (b *Base) NextAt() time.Duration {
+	if b.qlen == 0 {
+		return Never
+	}
+	return b.nextAt
+}
 
 // SetNextAt stores what NextAt returns; a discipline calls it where the kernel
 // arms the qdisc watchdog.
