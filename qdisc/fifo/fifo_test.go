@@ -40,3 +40,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func TestScripts(t *testing.T) {
+	qdisctest.Script(t, "testdata", &fifo.Pfifo, &fifo.Bfifo, &fifo.HeadDrop)
+}

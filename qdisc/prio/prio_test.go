@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sluice/qdisc"
+	"sluice/qdisc/fifo"
 	"sluice/qdisc/prio"
 	"sluice/qdisc/qdisctest"
 )
@@ -29,4 +30,8 @@ func TestConformance(t *testing.T) {
 			{"priomap": {List: []uint64{2, 0, 1}}},
 		},
 	})
+}
+
+func TestScripts(t *testing.T) {
+	qdisctest.Script(t, "testdata", &prio.Kind, &fifo.Pfifo, &fifo.Bfifo)
 }
