@@ -84,15 +84,17 @@ func ParseHeaders(p *qdisc.Packet) {
 		return
 	}
 	off := etherHeader
-	p.EtherType = binary.BigEndian.Uint16(b[12:])
-	if p.EtherType != EtherIPv4 && p.EtherType != EtherIPv6 {
+	proto := binary.BigEndian.Uint16(b[12:])
+	p.EtherType = proto
+	if proto != EtherIPv4 && proto != EtherIPv6 {
 		if b, off = parseLink(p, b); b == nil {
 			p.Flags |= qdisc.Malformed
 			return
 		}
+		proto = p.EtherType
 	}
 	var ok bool
-	switch p.EtherType {
+	switch proto {
 	case EtherIPv4:
 		ok = parseIPv4(p, b, off)
 	case EtherIPv6:
@@ -168,33 +170,33 @@ func parseIPv4(p *qdisc.Packet, b []byte, off int) bool {
 	if h[0]>>4 != 4 || hlen < 20 || len(b) < off+hlen {
 		return false
 	}
+	proto := h[9]
 	p.L3 = uint16(off)
 	p.TOS = h[1]
-	p.L4Proto = h[9]
+	p.L4Proto = proto
 
 	frag := binary.BigEndian.Uint16(h[6:])
+	total := int(binary.BigEndian.Uint16(h[2:]))
 	if frag&0x1fff != 0 {
 		p.Flags |= qdisc.Fragment
+		return total >= hlen && len(b) >= off+total
 	}
-	total := int(binary.BigEndian.Uint16(h[2:]))
 	if total < hlen || len(b) < off+total {
 		return false
 	}
-	if p.Flags&qdisc.Fragment != 0 {
-		return true
-	}
 	b, off = b[:off+total], off+hlen
 	for range maxExtensions {
-		if p.L4Proto != protoAH {
+		if proto != protoAH {
 			break
 		}
 		if len(b) < off+12 {
 			return false
 		}
-		p.L4Proto = b[off]
+		proto = b[off]
 		off += (int(b[off+1]) + 2) * 4
+		p.L4Proto = proto
 	}
-	return parseTransport(p, b, off, frag&0x2000 != 0)
+	return parseTransport(p, b, off, proto, frag&0x2000 != 0)
 }
 
 func parseIPv6(p *qdisc.Packet, b []byte, off int) bool {
@@ -207,17 +209,19 @@ func parseIPv6(p *qdisc.Packet, b []byte, off int) bool {
 	}
 	p.L3 = uint16(off)
 	p.TOS = h[0]<<4 | h[1]>>4
-	p.L4Proto = h[6]
+	proto := h[6]
+	p.L4Proto = proto
 	end := off + 40 + int(binary.BigEndian.Uint16(h[4:]))
 	if len(b) < end {
 		return false
 	}
 	b, off = b[:end], off+40
 	first := false
-	if isExtension[p.L4Proto] {
+	if isExtension[proto] {
 		var frag uint16
 		var ok bool
-		p.L4Proto, off, frag, ok = skipExtensions(b, off, p.L4Proto)
+		proto, off, frag, ok = skipExtensions(b, off, proto)
+		p.L4Proto = proto
 		if frag&^7 != 0 {
 			p.Flags |= qdisc.Fragment
 			return ok
@@ -227,7 +231,7 @@ func parseIPv6(p *qdisc.Packet, b []byte, off int) bool {
 		}
 		first = frag&1 != 0
 	}
-	return parseTransport(p, b, off, first)
+	return parseTransport(p, b, off, proto, first)
 }
 
 var isExtension = [256]bool{
@@ -268,15 +272,12 @@ func skipExtensions(b []byte, off int, proto uint8) (_ uint8, _ int, frag uint16
 
 // parseTransport checks the transport header at off and notes it. Of a first
 // fragment the lengths say nothing about this frame.
-func parseTransport(p *qdisc.Packet, b []byte, off int, fragmented bool) bool {
+func parseTransport(p *qdisc.Packet, b []byte, off int, proto uint8, fragmented bool) bool {
 	rest := len(b) - off
-	if rest < int(minHeader[p.L4Proto]) {
+	if rest < int(minHeader[proto]) {
 		return false
 	}
-	if rest == 0 || p.L4Proto == protoNone {
-		return true
-	}
-	switch p.L4Proto {
+	switch proto {
 	case ProtoTCP:
 		n := int(b[off+12]>>4) * 4
 		if n < 20 || !fragmented && rest < n {
@@ -286,6 +287,10 @@ func parseTransport(p *qdisc.Packet, b []byte, off int, fragmented bool) bool {
 		n := int(binary.BigEndian.Uint16(b[off+4:]))
 		if n < 8 || !fragmented && rest < n {
 			return false
+		}
+	default:
+		if rest == 0 || proto == protoNone {
+			return true
 		}
 	}
 	p.L4 = uint16(off)
