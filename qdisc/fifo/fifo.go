@@ -155,7 +155,7 @@ const usage = "Usage: ... <[p|b]fifo | pfifo_head_drop> [ limit NUMBER ]"
 // packets is the parameter of the two that count packets.
 func packets(doc string) []qdisc.Param {
 	return []qdisc.Param{{
-		Name: "limit", Unit: qdisc.Packets, Default: "tx_queue_len of the port", Doc: doc,
+		Name: "limit", Unit: qdisc.Packets, Text: "limit %s", Default: "tx_queue_len of the port", Doc: doc,
 	}}
 }
 
@@ -178,7 +178,7 @@ var Bfifo = qdisc.Kind{
 	Doc:   "first in, first out, limited in bytes",
 	Usage: usage,
 	Params: []qdisc.Param{{
-		Name: "limit", Unit: qdisc.Size, Default: "tx_queue_len full frames",
+		Name: "limit", Unit: qdisc.Size, Text: "limit %s", Default: "tx_queue_len full frames",
 		Doc: "bytes queued before a packet that does not fit is dropped",
 	}},
 	IllegalFormat: `bfifo: Illegal value for "%s": "%s"`,

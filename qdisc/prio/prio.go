@@ -257,7 +257,7 @@ var Kind = qdisc.Kind{
 	Usage: "Usage: ... prio bands NUMBER priomap P1 P2...[multiqueue]",
 	Params: []qdisc.Param{
 		{Name: "bands", Unit: qdisc.Number, Default: "3", Doc: "number of bands, 2 to 16"},
-		{Name: "priomap", Unit: qdisc.Numbers, Default: "1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1",
+		{Name: "priomap", Unit: qdisc.Numbers, Text: "priomap %s", Default: "1 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1",
 			Doc: "band of each of the 16 priorities, counted from 0"},
 		{Name: "multiqueue", Unit: qdisc.Flag, Show: qdisc.JSONOnly, Doc: "taken and without effect"},
 	},
