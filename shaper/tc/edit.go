@@ -1,0 +1,278 @@
+package tc
+
+import (
+	"fmt"
+	"strconv"
+
+	"sluice/qdisc"
+	"sluice/shaper/tree"
+)
+
+// edit takes an add, change, replace, link or del of a qdisc or a class: where,
+// then the kind, then whatever its table allows.
+func (s *parse) edit(usage string) error {
+	class := s.c.Object == "class"
+	r := &s.c.Request
+	for len(s.args) > 0 {
+		word := s.next()
+		switch {
+		case word == "help":
+			return &Error{Usage: usage}
+		case word == "dev":
+			v, err := s.value()
+			if err != nil {
+				return err
+			}
+			if s.c.Dev != "" {
+				return duplicate("dev", v)
+			}
+			s.c.Dev = v
+		case word == "root":
+			if r.Parent != 0 {
+				return &Error{Msg: `Error: "root" is duplicate parent ID`, Code: ExitUsage}
+			}
+			r.Parent = tree.Root
+		case !class && (word == "ingress" || word == "clsact"):
+			if r.Parent != 0 {
+				return &Error{Msg: fmt.Sprintf(`Error: "%s" is a duplicate parent ID`, word), Code: ExitUsage}
+			}
+			r.Parent = tree.Ingress
+			r.Handle = qdisc.MakeID(0xffff, 0)
+			return s.kind(word)
+		case word == "parent":
+			if err := s.once(word, &r.Parent, s.classID(&r.Parent, "invalid parent ID")); err != nil {
+				return err
+			}
+		case !class && word == "handle":
+			if r.Handle != 0 {
+				return duplicate(word, word) // tc names the keyword, not the value
+			}
+			if err := s.once(word, &r.Handle, s.handle(&r.Handle, "invalid qdisc ID")); err != nil {
+				return err
+			}
+		case class && (word == "classid" || word == "handle"):
+			if err := s.once("classid", &r.ClassID, s.classID(&r.ClassID, "invalid class ID")); err != nil {
+				return err
+			}
+		case word == "estimator" || !class && (word == "stab" || word == "ingress_block" || word == "egress_block"):
+			return parseError(`"%s" is not supported here: leave it out`, word)
+		default:
+			return s.kind(word)
+		}
+	}
+	return nil
+}
+
+// once takes the value of a keyword that may be given once.
+func (s *parse) once(word string, to *qdisc.ClassID, set func(string) error) error {
+	given := *to != 0
+	v, err := s.value()
+	if err != nil {
+		return err
+	}
+	if given {
+		return duplicate(word, v)
+	}
+	return set(v)
+}
+
+// kind takes the kind's name and its parameters, which end the command.
+func (s *parse) kind(name string) error {
+	class := s.c.Object == "class"
+	s.c.Request.Kind = name
+	kind := s.Lookup(name)
+	var params []qdisc.Param
+	switch {
+	case kind != nil && class:
+		params = kind.ClassParams
+	case kind != nil:
+		params = kind.Params
+	}
+	if class && !taken(params) && (kind == nil || kind.Flags&qdisc.HasClasses == 0) {
+		return parseError(`Error: Qdisc "%s" is classless.`, name)
+	}
+	if s.c.Request.Op == tree.Delete && len(s.args) == 0 {
+		return nil
+	}
+	if kind == nil {
+		if len(s.args) > 0 {
+			return parseError(`Unknown qdisc "%s", hence option "%s" is unparsable`, name, s.args[0])
+		}
+		return nil
+	}
+	v, err := s.values(kind, params)
+	if err != nil {
+		return err
+	}
+	if kind.Check != nil && !class && s.c.Request.Op != tree.Delete {
+		if err := kind.Check(v); err != nil {
+			return refused(kind, err)
+		}
+	}
+	s.c.Request.Values = v
+	return nil
+}
+
+// taken says whether one of params can be given.
+func taken(params []qdisc.Param) bool {
+	for i := range params {
+		if params[i].Show != qdisc.Output {
+			return true
+		}
+	}
+	return false
+}
+
+// refused words what a kind's Check found.
+func refused(kind *qdisc.Kind, err error) error {
+	if m, ok := err.(qdisc.Misuse); ok {
+		return &Error{Msg: string(m), Usage: kind.Usage, Code: ExitParse}
+	}
+	return &Error{Msg: err.Error(), Code: ExitParse}
+}
+
+// values takes the words behind the kind by its table.
+func (s *parse) values(kind *qdisc.Kind, params []qdisc.Param) (qdisc.Values, error) {
+	var v qdisc.Values
+	for len(s.args) > 0 {
+		word := s.next()
+		if word == "help" {
+			return nil, &Error{Usage: kind.Usage, Code: ExitParse}
+		}
+		p := param(params, word)
+		if p == nil {
+			return nil, unknown(kind, word)
+		}
+		x, err := s.paramValue(kind, params, p, word)
+		if err != nil {
+			return nil, err
+		}
+		if v == nil {
+			v = qdisc.Values{}
+		}
+		v[p.Name] = x
+	}
+	if v == nil && kind.Check != nil {
+		v = qdisc.Values{}
+	}
+	return v, nil
+}
+
+// param finds the parameter of a keyword.
+func param(params []qdisc.Param, word string) *qdisc.Param {
+	for i := range params {
+		p := &params[i]
+		if p.Show == qdisc.Output {
+			continue
+		}
+		if p.Name == word {
+			return p
+		}
+		for _, a := range p.Aliases {
+			if a == word {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func unknown(kind *qdisc.Kind, word string) error {
+	if kind.Usage == "" && kind.UnknownFormat == "" {
+		return parseError(`Unknown qdisc "%s", hence option "%s" is unparsable`, kind.Name, word)
+	}
+	return &Error{Msg: worded(kind.UnknownFormat, `What is "%s"?`, word), Usage: kind.Usage, Code: ExitParse}
+}
+
+func illegal(kind *qdisc.Kind, keyword, text string) error {
+	return &Error{Msg: worded(kind.IllegalFormat, `Illegal "%s"`, keyword, text), Code: ExitParse}
+}
+
+// worded fills as many of args into a kind's format, or tc's common one, as it
+// has room for.
+func worded(format, common string, args ...string) string {
+	if format == "" {
+		format = common
+	}
+	var fill []any
+	for i := 0; i < len(format)-1 && len(fill) < len(args); i++ {
+		if format[i] == '%' {
+			fill = append(fill, args[len(fill)])
+			i++
+		}
+	}
+	return fmt.Sprintf(format, fill...)
+}
+
+// paramValue takes the value of p from the words behind its keyword.
+func (s *parse) paramValue(kind *qdisc.Kind, params []qdisc.Param, p *qdisc.Param, word string) (qdisc.Value, error) {
+	switch p.Unit {
+	case qdisc.Flag:
+		return qdisc.Value{N: 1}, nil
+	case qdisc.Numbers, qdisc.Sizes:
+		return s.list(kind, params, p, word)
+	}
+	text, err := s.value()
+	if err != nil {
+		return qdisc.Value{}, err
+	}
+	if p.Unit == qdisc.Word {
+		return qdisc.Value{Word: text}, nil
+	}
+	n, err := s.number(p.Unit, text)
+	if err != nil {
+		return qdisc.Value{}, illegal(kind, word, text)
+	}
+	return qdisc.Value{N: n}, nil
+}
+
+// list takes numbers up to the next word that is none.
+func (s *parse) list(kind *qdisc.Kind, params []qdisc.Param, p *qdisc.Param, word string) (qdisc.Value, error) {
+	if len(s.args) == 0 {
+		return qdisc.Value{}, incomplete()
+	}
+	unit := qdisc.Number
+	if p.Unit == qdisc.Sizes {
+		unit = qdisc.Size
+	}
+	var x qdisc.Value
+	for len(s.args) > 0 && s.args[0] != "help" && param(params, s.args[0]) == nil {
+		n, err := s.number(unit, s.args[0])
+		if err != nil {
+			return x, parseError(`Illegal "%s" element`, word)
+		}
+		x.List = append(x.List, n)
+		s.args = s.args[1:]
+	}
+	return x, nil
+}
+
+// number reads one number in its unit's stored form.
+func (s *parse) number(unit qdisc.Unit, text string) (uint64, error) {
+	switch unit {
+	case qdisc.Packets, qdisc.Size: // tc reads packet limits as sizes
+		return parseSize(text, max32)
+	case qdisc.Rate:
+		return s.rate(text)
+	case qdisc.Time:
+		d, err := ParseTime(text)
+		return uint64(d), err
+	}
+	return strconv.ParseUint(text, 0, 32)
+}
+
+// rate reads a rate, which may be a part of the port's speed.
+func (s *parse) rate(text string) (uint64, error) {
+	n, suffix, ok := splitNumber(text)
+	if !ok || suffix != "%" {
+		return ParseRate(text)
+	}
+	if s.Speed == nil || n > 100 {
+		return 0, errUnit{text}
+	}
+	speed, err := s.Speed(s.c.Dev)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(n / 100 * float64(speed)), nil
+}

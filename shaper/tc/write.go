@@ -1,0 +1,297 @@
+package tc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/qdisc"
+	"sluice/shaper/tree"
+)
+
+// WriteQdiscs prints what the show command c selects of all, as text or JSON.
+func WriteQdiscs(w io.Writer, c *Command, all []tree.QdiscInfo, lookup func(kind string) *qdisc.Kind) error {
+	p := printer{Options: c.Options}
+	for i := range all {
+		if c.selectsQdisc(&all[i]) {
+			p.qdisc(&all[i], kindOf(lookup, all[i].Kind), c.Dev == "")
+		}
+	}
+	return p.flush(w)
+}
+
+// WriteClasses prints what the show command c selects of all. Without a device
+// tc shows no classes at all.
+func WriteClasses(w io.Writer, c *Command, all []tree.ClassInfo, lookup func(kind string) *qdisc.Kind) error {
+	p := printer{Options: c.Options}
+	if c.Dev == "" {
+		if c.Options.JSON {
+			return p.flush(w)
+		}
+		return nil
+	}
+	for i := range all {
+		if c.selectsClass(&all[i]) {
+			p.class(&all[i], kindOf(lookup, all[i].Kind))
+		}
+	}
+	return p.flush(w)
+}
+
+func (c *Command) selectsQdisc(q *tree.QdiscInfo) bool {
+	s := &c.Show
+	return (c.Dev == "" || c.Dev == q.Dev) &&
+		(!q.Hidden || s.Invisible) &&
+		(s.Parent == 0 || s.Parent == q.Parent) &&
+		(s.Handle == 0 || s.Handle == q.Handle)
+}
+
+// selectsClass follows the kernel, which looks at no more of a parent than whose
+// class it is, and has no classes to show for "root".
+func (c *Command) selectsClass(q *tree.ClassInfo) bool {
+	s := &c.Show
+	return c.Dev == q.Dev &&
+		(s.Parent == 0 || s.Parent.Major() == q.ID.Major()) &&
+		(s.Handle == 0 || s.Handle.Major() == q.ID.Major()) &&
+		(s.ClassID == 0 || s.ClassID == q.ID)
+}
+
+// kindOf finds a kind's table; one without parameters stands for an unknown.
+func kindOf(lookup func(string) *qdisc.Kind, name string) *qdisc.Kind {
+	if k := lookup(name); k != nil {
+		return k
+	}
+	return &qdisc.Kind{Name: name}
+}
+
+// printer collects the output of one show command.
+type printer struct {
+	Options
+	text    bytes.Buffer
+	objects array
+}
+
+func (p *printer) flush(w io.Writer) error {
+	if p.JSON {
+		p.text.Reset()
+		writeJSON(&p.text, p.objects, p.Pretty)
+		p.text.WriteByte('\n')
+	}
+	out := p.text.Bytes()
+	if p.Oneline && !p.JSON {
+		out = bytes.ReplaceAll(out, []byte("\n"), []byte(`\`))
+	}
+	_, err := w.Write(out)
+	return err
+}
+
+func (p *printer) qdisc(q *tree.QdiscInfo, kind *qdisc.Kind, withDev bool) {
+	if p.JSON {
+		o := object{{"kind", q.Kind}, {"handle", FormatHandle(q.Handle)}}
+		if withDev {
+			o.add("dev", q.Dev)
+		}
+		if q.Parent == tree.Root {
+			o.add("root", true)
+		} else {
+			o.add("parent", FormatClassID(q.Parent))
+		}
+		if q.RefCnt > 1 {
+			o.add("refcnt", q.RefCnt)
+		}
+		options := object{}
+		p.members(&options, kind.Params, q.Options)
+		o.add("options", options)
+		if p.Stats {
+			stats(&o, &q.Stats, q.Backlog, q.Qlen)
+			p.members(&o, kind.XStats, q.XStats)
+		}
+		p.objects = append(p.objects, o)
+		return
+	}
+	t := &p.text
+	fmt.Fprintf(t, "qdisc %s %s", q.Kind, FormatHandle(q.Handle))
+	if p.Raw {
+		if h, ok := q.Handle.TC(); ok {
+			fmt.Fprintf(t, "[%08x]", h)
+		}
+	}
+	t.WriteByte(' ')
+	if withDev {
+		fmt.Fprintf(t, "dev %s ", q.Dev)
+	}
+	if q.Parent == tree.Root {
+		t.WriteString("root ")
+	} else {
+		fmt.Fprintf(t, "parent %s ", FormatClassID(q.Parent))
+	}
+	if q.RefCnt > 1 {
+		fmt.Fprintf(t, "refcnt %d ", q.RefCnt)
+	}
+	p.params(kind.Params, q.Options)
+	t.WriteByte('\n')
+	if !p.Stats {
+		return
+	}
+	p.stats(&q.Stats, q.Backlog, q.Qlen)
+	t.WriteByte('\n')
+	if len(q.XStats) > 0 && len(kind.XStats) > 0 {
+		p.params(kind.XStats, q.XStats)
+		t.WriteByte('\n')
+	}
+}
+
+func (p *printer) class(c *tree.ClassInfo, kind *qdisc.Kind) {
+	counted := kind.Flags&qdisc.NoClassStats == 0
+	if p.JSON {
+		o := object{{"class", c.Kind}, {"handle", FormatClassID(c.ID)}}
+		if c.Parent == 0 {
+			o.add("root", true)
+		} else {
+			o.add("parent", FormatClassID(c.Parent))
+		}
+		if c.Leaf != 0 {
+			o.add("leaf", fmt.Sprintf("0x%x", c.Leaf.Major()))
+		}
+		p.members(&o, kind.ClassParams, c.Options)
+		if p.Stats {
+			s := object{}
+			if counted {
+				stats(&s, &c.Stats, c.Backlog, c.Qlen)
+				p.members(&s, kind.ClassXStats, c.XStats)
+			}
+			o.add("stats", s)
+		}
+		p.objects = append(p.objects, o)
+		return
+	}
+	t := &p.text
+	fmt.Fprintf(t, "class %s %s ", c.Kind, FormatClassID(c.ID))
+	if c.Parent == 0 {
+		t.WriteString("root ")
+	} else {
+		fmt.Fprintf(t, "parent %s ", FormatClassID(c.Parent))
+	}
+	if c.Leaf != 0 {
+		fmt.Fprintf(t, "leaf %s ", FormatHandle(c.Leaf))
+	}
+	p.params(kind.ClassParams, c.Options)
+	t.WriteByte('\n')
+	if !p.Stats {
+		return
+	}
+	if counted {
+		p.stats(&c.Stats, c.Backlog, c.Qlen)
+		if len(c.XStats) > 0 && len(kind.ClassXStats) > 0 {
+			t.WriteByte('\n')
+			p.params(kind.ClassXStats, c.XStats)
+		}
+	}
+	t.WriteByte('\n')
+}
+
+// stats prints the counters that everything has, without the last line end.
+func (p *printer) stats(s *qdisc.Stats, backlog, qlen int) {
+	fmt.Fprintf(&p.text, " Sent %d bytes %d pkt (dropped %d, overlimits %d requeues %d) \n backlog %s %dp requeues %d",
+		s.Bytes, s.Packets, s.Drops, s.Overlimits, s.Requeues, FormatSize(uint64(backlog)), qlen, s.Requeues)
+}
+
+func stats(o *object, s *qdisc.Stats, backlog, qlen int) {
+	o.add("bytes", s.Bytes)
+	o.add("packets", s.Packets)
+	o.add("drops", s.Drops)
+	o.add("overlimits", s.Overlimits)
+	o.add("requeues", s.Requeues)
+	o.add("backlog", backlog)
+	o.add("qlen", qlen)
+}
+
+// shows says whether a parameter is printed.
+func (p *printer) shows(s qdisc.Show) bool {
+	switch s {
+	case qdisc.Input:
+		return false
+	case qdisc.TextOnly:
+		return !p.JSON
+	case qdisc.JSONOnly:
+		return p.JSON
+	case qdisc.Details:
+		return p.Details
+	case qdisc.Brief:
+		return !p.Details
+	}
+	return true
+}
+
+// params prints the text of what v has of a table.
+func (p *printer) params(table []qdisc.Param, v qdisc.Values) {
+	for i := range table {
+		param := &table[i]
+		x, has := v[param.Name]
+		if !has || !p.shows(param.Show) || param.Unit == qdisc.Flag && x.N == 0 {
+			continue
+		}
+		format := param.Text
+		switch {
+		case format != "":
+		case param.Unit == qdisc.Flag:
+			format = param.Name + " "
+		default:
+			format = param.Name + " %s "
+		}
+		p.text.WriteString(strings.NewReplacer(
+			"%s", p.format(param.Unit, x), "%d", strconv.FormatUint(x.N, 10)).Replace(format))
+	}
+}
+
+// format prints a value as its unit has it.
+func (p *printer) format(u qdisc.Unit, x qdisc.Value) string {
+	switch u {
+	case qdisc.Packets:
+		return strconv.FormatUint(x.N, 10) + "p"
+	case qdisc.Size:
+		return FormatSize(x.N)
+	case qdisc.Rate:
+		if p.IEC {
+			return FormatRateIEC(x.N)
+		}
+		return FormatRate(x.N)
+	case qdisc.Time:
+		return FormatTime(time.Duration(x.N))
+	case qdisc.Word:
+		return x.Word
+	case qdisc.Numbers, qdisc.Sizes:
+		return strings.Trim(fmt.Sprint(x.List), "[]")
+	}
+	return strconv.FormatUint(x.N, 10)
+}
+
+// members adds what v has of a table to o.
+func (p *printer) members(o *object, table []qdisc.Param, v qdisc.Values) {
+	for i := range table {
+		param := &table[i]
+		x, has := v[param.Name]
+		if !has || !p.shows(param.Show) {
+			continue
+		}
+		switch param.Unit {
+		case qdisc.Flag:
+			o.add(param.Key(), x.N != 0)
+		case qdisc.Word:
+			o.add(param.Key(), x.Word)
+		case qdisc.Time:
+			o.add(param.Key(), x.N/1000)
+		case qdisc.Numbers, qdisc.Sizes:
+			list := array{}
+			for _, n := range x.List {
+				list = append(list, n)
+			}
+			o.add(param.Key(), list)
+		default:
+			o.add(param.Key(), x.N)
+		}
+	}
+}
