@@ -375,7 +375,7 @@ func (w *world) shed(n int) {
 }
 
 func (w *world) reset() {
-	w.resetting = true
+	w.resetting, w.parked = true, w.root.Self().Parked()
 	w.root.Reset(w.ctx)
 	w.resetting = false
 	w.peeked, w.idle = nil, false
