@@ -1,0 +1,53 @@
+// Package kinds is the one table that names every discipline. Who adds one adds
+// a line to it; the command's grammar, the configuration file's keys, help and
+// completion follow from the kind's own table.
+package kinds
+
+import (
+	"sluice/qdisc"
+	"sluice/qdisc/blackhole"
+	"sluice/qdisc/fifo"
+	"sluice/qdisc/noqueue"
+	"sluice/qdisc/pfifofast"
+	"sluice/qdisc/prio"
+	"sluice/qdisc/tbf"
+)
+
+// all is in the order of their names.
+var all = []*qdisc.Kind{
+	&fifo.Bfifo,
+	&blackhole.Kind,
+	&noqueue.Kind,
+	&fifo.Pfifo,
+	&pfifofast.Kind,
+	&fifo.HeadDrop,
+	&prio.Kind,
+	&tbf.Kind,
+}
+
+// All returns every kind, ordered by name. The slice is the table itself: look,
+// don't write.
+func All() []*qdisc.Kind { return all }
+
+// ByName returns the kind that tc calls name, or nil.
+func ByName(name string) *qdisc.Kind {
+	for _, k := range all {
+		if k.Name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// Env returns what a constructor has to know on an Ethernet port with this
+// tx_queue_len and MTU, for a qdisc with this handle.
+func Env(txqlen, mtu int, handle uint32) qdisc.Env {
+	return qdisc.Env{
+		Handle:     handle,
+		TxQueueLen: txqlen,
+		MTU:        mtu,
+		HeaderLen:  14,
+		Pfifo:      fifo.NewPfifo,
+		Bfifo:      fifo.NewBfifo,
+	}
+}
