@@ -26,7 +26,10 @@ type Error struct {
 
 // Error returns all that is printed, lines apart.
 func (e *Error) Error() string {
-	return strings.TrimPrefix(strings.Join([]string{e.Msg, e.Usage}, "\n"), "\n")
+	if e.Msg == "" || e.Usage == "" {
+		return e.Msg + e.Usage
+	}
+	return e.Msg + "\n" + e.Usage
 }
 
 // incomplete is NEXT_ARG without a next argument.

@@ -37,7 +37,8 @@ type Config struct {
 	Lookup func(kind string) *qdisc.Kind
 
 	// Install puts a new root on the runner, and returns the one it replaced,
-	// purged.
+	// purged. New calls it for the first root, with no context: there is nothing
+	// to purge then, and perhaps no runner yet.
 	Install func(ctx *qdisc.Context, root qdisc.Qdisc) (old qdisc.Qdisc)
 
 	// Default makes the root of a port for which nobody asked for any.
@@ -108,6 +109,9 @@ func New(cfg Config) (*Tree, error) {
 	t.installDefault(nil)
 	return t, nil
 }
+
+// Name returns the port's name.
+func (t *Tree) Name() string { return t.cfg.Name }
 
 // Root returns the qdisc at the root.
 func (t *Tree) Root() qdisc.Qdisc { return t.root }
