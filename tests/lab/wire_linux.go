@@ -146,6 +146,16 @@ func (h *Host) Delete(ifname string) error {
 	return h.withLink(ifname, h.nl.LinkDel)
 }
 
+// SetMTU sets an interface's MTU.
+func (h *Host) SetMTU(ifname string, mtu int) error {
+	return h.withLink(ifname, func(l netlink.Link) error { return h.nl.LinkSetMTU(l, mtu) })
+}
+
+// Rename gives an interface another name.
+func (h *Host) Rename(ifname, to string) error {
+	return h.withLink(ifname, func(l netlink.Link) error { return h.nl.LinkSetName(l, to) })
+}
+
 func (h *Host) withLink(ifname string, do func(netlink.Link) error) error {
 	link, err := h.nl.LinkByName(ifname)
 	if err == nil {
