@@ -413,7 +413,7 @@ var Kind = qdisc.Kind{
 	ClassParams: []qdisc.Param{
 		{Name: "quantum", Unit: qdisc.Number, Doc: "bytes per round of a weighted band"},
 	},
-	Flags: qdisc.IsClassful,
+	Flags: qdisc.IsClassful | qdisc.HasClasses,
 	Check: check,
 	New: func(env qdisc.Env, v qdisc.Values) (qdisc.Qdisc, error) {
 		frame := uint32(env.MTU + env.HeaderLen)

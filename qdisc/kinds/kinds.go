@@ -6,6 +6,8 @@ package kinds
 import (
 	"sluice/qdisc"
 	"sluice/qdisc/blackhole"
+	"sluice/qdisc/drr"
+	"sluice/qdisc/ets"
 	"sluice/qdisc/fifo"
 	"sluice/qdisc/noqueue"
 	"sluice/qdisc/pfifofast"
@@ -17,6 +19,8 @@ import (
 var all = []*qdisc.Kind{
 	&fifo.Bfifo,
 	&blackhole.Kind,
+	&drr.Kind,
+	&ets.Kind,
 	&noqueue.Kind,
 	&fifo.Pfifo,
 	&pfifofast.Kind,
