@@ -2,6 +2,7 @@ package bql_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,18 +25,24 @@ import (
 //
 // A step that names no tick happens at the tick of the step before.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd != "run" {
-				d.Fatalf(t, "unknown command %q", d.Cmd)
-			}
-			p := newPlayer(t, d)
-			for line := range strings.Lines(d.Input) {
-				p.step(strings.Fields(line))
-			}
-			return p.out.String()
+	scripts, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd != "run" {
+					d.Fatalf(t, "unknown command %q", d.Cmd)
+				}
+				p := newPlayer(t, d)
+				for line := range strings.Lines(d.Input) {
+					p.step(strings.Fields(line))
+				}
+				return p.out.String()
+			})
 		})
-	})
+	}
 }
 
 type player struct {
