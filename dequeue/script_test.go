@@ -13,18 +13,19 @@ import (
 	"sluice/qdisc"
 )
 
-// The scripts of testdata are a worker's transmit side in single steps. Every
-// command that makes something happen answers with what the devices saw (see
-// Rig.Log).
+// The scripts of testdata are a worker's transmit side in single steps, several
+// to a block. Each answers with what the devices saw (see Rig.Log).
 //
+//	new
 //	device NAME ring=N [avail=BYTES] [max=BYTES] [completions=none|peer] [nobql]
-//	       [bell=turn|list|packet] [interval=D] [batch=N] [timeout=D] [lie=N] [down]
-//	lane NAME tx=DEVICE[,…] [mode=packets|budget|restarts|unlimited] [quota=N]
+//	       [bell=turn|list|packet] [interval=D] [batch=N] [timeout=D] [lie=N] [swift] [down]
+//	lane NAME tx=DEVICE|(DEVICE, …) [mode=packets|budget|restarts|unlimited] [quota=N]
 //	       [bypass] [direct] [limit=N]
 //	send LANE N [len=BYTES] [band=N] [queue=N]     one burst; 1514 bytes by default
 //	reap | pass | flush | turn                     steps of a turn, or a whole one
+//	count                                          a pass, answered in numbers
 //	complete DEVICE N                              the device is done with N packets
-//	set DEVICE [refuse=AFTER,TIMES] [kicks=KICK,…] [part=N] [down|up] [auto] [pad=N] [flushed] [lie=N]
+//	set DEVICE [refuse=(AFTER, TIMES)] [kicks=(KICK, …)] [part=N] [down|up] [auto] [pad=N] [flushed] [lie=N]
 //	bql DEVICE max=BYTES
 //	time D                                         the clock moves on by D
 //	throttle LANE D                                yields nothing until now + D
@@ -42,10 +43,16 @@ func runScript(t *testing.T, name string) {
 	t.Helper()
 	var s script
 	datadriven.RunTest(t, "testdata/"+name+".txt", func(t *testing.T, d *datadriven.TestData) string {
-		if s.rig == nil || d.Cmd == "new" {
-			s.rig = dequeuetest.NewRig(8192)
+		var out strings.Builder
+		out.WriteString(s.run(t, d))
+		for line := range strings.Lines(d.Input) {
+			cmd, args, err := datadriven.ParseLine(line)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			out.WriteString(s.run(t, &datadriven.TestData{Pos: d.Pos, Cmd: cmd, CmdArgs: args}))
 		}
-		return s.run(t, d)
+		return out.String()
 	})
 }
 
@@ -53,39 +60,35 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	rig := s.rig
 	switch d.Cmd {
 	case "new":
+		s.rig = dequeuetest.NewRig(8192)
 	case "device":
 		s.device(t, d)
 	case "lane":
 		s.lane(t, d)
 	case "send":
-		kind := dequeuetest.Packet{Len: 1514}
-		d.MaybeScanArgs(t, "len", &kind.Len)
-		kind.Priority = uint32(number(t, d, "band", 0))
-		kind.Queue = uint16(number(t, d, "queue", 0))
-		var n int
-		if _, err := fmt.Sscan(d.CmdArgs[1].Key, &n); err != nil {
-			d.Fatalf(t, "how many? %v", err)
+		kind := dequeuetest.Packet{
+			Len:      number(t, d, "len", 1514),
+			Priority: uint32(number(t, d, "band", 0)),
+			Queue:    uint16(number(t, d, "queue", 0)),
 		}
-		s.findLane(t, d).Send(n, kind)
+		s.findLane(t, d).Send(count(t, d), kind)
 		return rig.Log()
 	case "reap":
 		rig.Reap()
-		return rig.Log()
+		return s.log()
 	case "pass":
 		rig.Sched.Pass(rig.Ctx)
-		return rig.Log()
+		return s.log()
 	case "flush":
 		rig.Flush()
-		return rig.Log()
+		return s.log()
 	case "turn":
 		rig.Turn()
-		return rig.Log()
+		return s.log()
+	case "count":
+		return s.count()
 	case "complete":
-		var n int
-		if _, err := fmt.Sscan(d.CmdArgs[1].Key, &n); err != nil {
-			d.Fatalf(t, "how many? %v", err)
-		}
-		s.findDevice(t, d).Driver.Complete(n)
+		s.findDevice(t, d).Driver.Complete(count(t, d))
 		return rig.Log()
 	case "set":
 		s.set(t, d)
@@ -106,7 +109,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		dev.Txq.Reset(rig.Ctx, dev.Driver)
 	case "watchdog":
 		if late, stalled := s.findDevice(t, d).Txq.CheckTimeout(rig.Ctx); late {
-			return fmt.Sprintf("timed out %v\n", stalled)
+			return fmt.Sprintf("timed out, stalled for %v\n", stalled)
 		}
 		return "fine\n"
 	case "schedule":
@@ -115,6 +118,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.findLane(t, d).Runner.Reset(rig.Ctx)
 	case "close":
 		s.findLane(t, d).Runner.Close(rig.Ctx)
+		return rig.Log()
 	case "move":
 		txq := s.deviceNamed(t, d, d.CmdArgs[1].Key).Txq
 		s.findLane(t, d).Runner.SetTxqs(rig.Ctx, []*dequeue.Txq{txq})
@@ -127,12 +131,37 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
+func (s *script) log() string {
+	if log := s.rig.Log(); log != "" {
+		return log
+	}
+	return "nothing\n"
+}
+
+// count runs a pass and tells only how much it was.
+func (s *script) count() string {
+	var b strings.Builder
+	var before []dequeue.RunnerStats
+	for _, l := range s.rig.Lanes {
+		before = append(before, l.Runner.Stats())
+	}
+	s.rig.Sched.Pass(s.rig.Ctx)
+	s.rig.Log()
+	for i, l := range s.rig.Lanes {
+		n := l.Runner.Stats()
+		fmt.Fprintf(&b, "%s: %d packets in %d lists\n", l.Name,
+			n.Packets-before[i].Packets, n.Restarts-before[i].Restarts)
+	}
+	return b.String()
+}
+
 func (s *script) device(t *testing.T, d *datadriven.TestData) {
 	driver := &dequeuetest.Driver{
-		Size: number(t, d, "ring", 1024),
-		Lie:  number(t, d, "lie", 0),
-		Kind: dequeue.CompleteDevice,
-		Gone: d.HasArg("down"),
+		Size:  number(t, d, "ring", 1024),
+		Lie:   number(t, d, "lie", 0),
+		Kind:  dequeue.CompleteDevice,
+		Swift: d.HasArg("swift"),
+		Gone:  d.HasArg("down"),
 	}
 	switch word(t, d, "completions", "device") {
 	case "none":
@@ -283,6 +312,14 @@ func (s *script) findLane(t *testing.T, d *datadriven.TestData) *dequeuetest.Lan
 	}
 	d.Fatalf(t, "no lane %q", d.CmdArgs[0].Key)
 	return nil
+}
+
+// count returns the second argument.
+func count(t *testing.T, d *datadriven.TestData) (n int) {
+	if _, err := fmt.Sscan(d.CmdArgs[1].Key, &n); err != nil {
+		d.Fatalf(t, "how many? %v", err)
+	}
+	return n
 }
 
 func number(t *testing.T, d *datadriven.TestData, key string, n int) int {

@@ -17,6 +17,7 @@ type Driver struct {
 	Lossy bool                // completed packets were lost
 	Gone  bool                // no carrier: Down is true, and doorbells answer KickDown
 	Auto  bool                // every Reap completes all that is visible first
+	Swift bool                // a doorbell sends at once: the slots are free when Kick returns
 	Pad   int                 // bytes added to each completed packet: a driver that counts wrong
 
 	// Kicks are the outcomes of the next doorbells; after them KickAll. Part is
@@ -136,6 +137,9 @@ func (d *Driver) Kick(time.Duration) dequeue.Kick {
 		}
 	}
 	d.tell(Event{Op: Bell, N: n})
+	if d.Swift {
+		d.Complete(n)
+	}
 	return kick
 }
 
