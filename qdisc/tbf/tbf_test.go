@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice/qdisc"
+	"sluice/qdisc/fifo"
+	"sluice/qdisc/prio"
 	"sluice/qdisc/qdisctest"
 	"sluice/qdisc/tbf"
 )
@@ -109,6 +111,10 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestScripts(t *testing.T) {
+	qdisctest.Script(t, "testdata", &tbf.Kind, &fifo.Bfifo, &prio.Kind)
 }
 
 // 125,000 bytes a second and 3000 bytes of burst: two packets of 1500 bytes at
@@ -267,76 +273,51 @@ func TestChangeFillsTheBucket(t *testing.T) {
 	}
 }
 
+// limitOf returns the limit of the child.
+func limitOf(q qdisc.Qdisc) (limit uint64) {
+	q.(qdisc.Classful).Walk(func(c qdisc.Class) bool {
+		limit = c.Leaf.(qdisc.Dumper).Dump().N("limit", 0)
+		return true
+	})
+	return limit
+}
+
 // The child's limit follows limit as long as the child is the default one.
 func TestLimitIsTheChilds(t *testing.T) {
 	ctx := newContext(t, 8)
-	var limit uint64
-	env := qdisctest.Env(1)
-	env.Bfifo = func(n int) qdisc.Qdisc { limit = uint64(n); return &adjustable{limit: &limit} }
-	q, err := tbf.Kind.New(env, values("rate", 125_000, "burst", 3000, "limit", 4000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if limit != 4000 {
-		t.Errorf("the child holds %d bytes, want 4000", limit)
+	q := build(t, values("rate", 125_000, "burst", 3000, "limit", 4000))
+	if got := limitOf(q); got != 4000 {
+		t.Errorf("the child holds %d bytes, want 4000", got)
 	}
 	change := func(n int) {
 		if err := q.(qdisc.Changer).Change(ctx, values("rate", 125_000, "burst", 3000, "limit", n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if change(5000); limit != 5000 {
-		t.Errorf("after the change the child holds %d bytes, want 5000", limit)
+	graft := func(child qdisc.Qdisc) {
+		if _, err := q.(qdisc.Classful).Graft(ctx, qdisc.MakeID(1, 1), child); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := q.(qdisc.Classful).Graft(ctx, qdisc.MakeID(1, 1), &adjustable{limit: &limit}); err != nil {
-		t.Fatal(err)
+	if change(5000); limitOf(q) != 5000 {
+		t.Errorf("after the change the child holds %d bytes, want 5000", limitOf(q))
 	}
-	if change(6000); limit != 5000 {
-		t.Errorf("the change set the limit of a child of the administrator's")
+	graft(fifo.NewBfifo(7000))
+	if change(6000); limitOf(q) != 7000 {
+		t.Errorf("the change set the administrator's child to %d bytes, want 7000", limitOf(q))
 	}
-	if _, err := q.(qdisc.Classful).Graft(ctx, qdisc.MakeID(1, 1), nil); err != nil {
-		t.Fatal(err)
+	if graft(nil); limitOf(q) != 6000 {
+		t.Errorf("the new default child holds %d bytes, want 6000", limitOf(q))
 	}
-	if limit != 6000 {
-		t.Errorf("the new default child holds %d bytes, want 6000", limit)
-	}
-}
-
-type adjustable struct {
-	qdisctest.Fifo
-	limit *uint64
-}
-
-func (q *adjustable) Change(_ *qdisc.Context, v qdisc.Values) error {
-	*q.limit = v.N("limit", 0)
-	return nil
 }
 
 // With limit 0 nothing may wait, and so nothing gets through.
 func TestLimitZeroDropsEverything(t *testing.T) {
 	ctx := newContext(t, 8)
-	env := qdisctest.Env(1)
-	env.Bfifo = func(n int) qdisc.Qdisc { return &none{limit: n} }
-	q, err := tbf.Kind.New(env, values("rate", 125_000, "burst", 3000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := build(t, values("rate", 125_000, "burst", 3000))
 	if v := put(t, ctx, q, 100); v[0] != qdisc.Dropped || q.Len() != 0 || q.Self().Drops != 1 {
 		t.Errorf("verdict %v, len %d, %d drops", v[0], q.Len(), q.Self().Drops)
 	}
-}
-
-type none struct {
-	qdisctest.Fifo
-	limit int
-}
-
-func (q *none) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
-	if q.Backlog()+int(p.PktLen) > q.limit {
-		q.Refuse(ctx, p, qdisc.Overlimit)
-		return qdisc.Dropped
-	}
-	return q.Fifo.Enqueue(ctx, p)
 }
 
 func TestTheKernelRefuses(t *testing.T) {
