@@ -1,0 +1,39 @@
+// Package afpacket is a port over AF_PACKET sockets with memory mapped rings: it
+// works on every Ethernet device, as root or with CAP_NET_RAW, and the kernel is
+// not bypassed but shared (packet(7), Documentation/networking/packet_mmap.rst).
+//
+// A receive queue is a socket with a TPACKET_V2 ring; version 3 hands over
+// blocks, whose timer costs up to a millisecond a hop. Several receive queues
+// share a fanout group, which keeps a flow on one of them. A transmit queue is a
+// socket of its own with a TPACKET_V2 ring. Which hardware queue a frame leaves by
+// is the kernel's choice (XPS by processor, else the flow's hash): the sockets
+// can't say.
+//
+// Both directions copy once in user space: frames live in the worker's pool,
+// ring slots are the kernel's. In transmit, the kernel copies a second time, at
+// the doorbell. Left to itself it would let the sk_buff point into the ring, and
+// call the slot free when the sk_buff changes hands: behind a veth that is when
+// the receiver gets it, who would then read the next frame's bytes.
+//
+// Sending goes past the device's own qdisc (PACKET_QDISC_BYPASS): shaping was
+// done here. The device should have a qdisc all the same, because a veth whose
+// egress is noqueue drops what its full peer can't take; [sluice/shaper/kernel]
+// arranges that, and closes the kernel's own ingress.
+package afpacket
+
+// Options say how to open a port.
+type Options struct {
+	Interface string
+	Queues    int // receive and transmit queues; 0 means 1
+	RxFrames  int // slots of a receive ring; 0 means 2048
+	TxFrames  int // slots of a transmit ring; 0 means 1024
+
+	// FrameSize is the size of a slot, frame and kernel header; 0 means the
+	// smallest power of two that holds what the MTU allows.
+	FrameSize int
+
+	// PoolFrame is what a frame of the pool holds behind its headroom
+	// ([qdisc.Pool.FrameSize] less Headroom). A device whose MTU exceeds it is
+	// refused. 0: not checked, longer frames are counted as errors.
+	PoolFrame int
+}
