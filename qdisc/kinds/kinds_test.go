@@ -1,9 +1,12 @@
 package kinds_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"sluice/qdisc"
 	"sluice/qdisc/kinds"
@@ -17,8 +20,7 @@ var enough = map[string]qdisc.Values{
 }
 
 func TestTheTableIsInOrderAndFindsByName(t *testing.T) {
-	names := func(k *qdisc.Kind) string { return k.Name }
-	if !slices.IsSortedFunc(kinds.All(), func(a, b *qdisc.Kind) int { return strings.Compare(names(a), names(b)) }) {
+	if !slices.IsSortedFunc(kinds.All(), func(a, b *qdisc.Kind) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("All is not in the order of the names")
 	}
 	for _, k := range kinds.All() {
@@ -36,19 +38,7 @@ func TestTheTableIsInOrderAndFindsByName(t *testing.T) {
 func TestEveryTableTellsTheTruth(t *testing.T) {
 	for _, k := range kinds.All() {
 		t.Run(k.Name, func(t *testing.T) {
-			v := qdisc.Values{}
-			for name, x := range enough[k.Name] {
-				v[name] = x
-			}
-			if k.Check != nil {
-				if err := k.Check(v); err != nil {
-					t.Fatalf("Check: %v", err)
-				}
-			}
-			q, err := k.New(kinds.Env(1000, 1500, 1), v)
-			if err != nil {
-				t.Fatalf("New: %v", err)
-			}
+			q := build(t, k.Name, 1)
 			_, classful := q.(qdisc.Classful)
 			_, editor := q.(qdisc.ClassEditor)
 			_, changer := q.(qdisc.Changer)
@@ -81,55 +71,79 @@ func TestEveryTableTellsTheTruth(t *testing.T) {
 	}
 }
 
-// A discipline that is grafted as a child must pass the suite there, whatever
-// its parent; here every kind is a child of every other that has children.
-func TestEveryKindBelowEveryOther(t *testing.T) {
-	build := func(t *testing.T, k *qdisc.Kind, handle uint32) qdisc.Qdisc {
-		v := qdisc.Values{}
-		for name, x := range enough[k.Name] {
-			v[name] = x
+// Any kind below any other: the suite on trees of two levels whose kinds are
+// drawn too.
+func TestAnyKindBelowAnyOther(t *testing.T) {
+	pool, err := qdisc.NewPool(qdisc.PoolConfig{Packets: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := qdisc.NewContext(pool, 1)
+	var parents, children []string
+	for _, k := range kinds.All() {
+		if k.Flags&qdisc.IsClassful != 0 {
+			parents = append(parents, k.Name)
 		}
-		if k.Check != nil {
-			if err := k.Check(v); err != nil {
-				t.Fatal(err)
-			}
+		if k.Flags&qdisc.NoQueue == 0 {
+			children = append(children, k.Name)
 		}
-		q, err := k.New(kinds.Env(20, 1500, handle), v)
-		if err != nil {
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		parent := rapid.SampledFrom(parents).Draw(t, "parent")
+		below := rapid.SliceOfN(rapid.SampledFrom(children), 1, 3).Draw(t, "children")
+		qdisctest.Check(t, qdisctest.Config{
+			Name:      parent,
+			Throttles: true, // one of them may
+			New: func(env qdisc.Env) qdisc.Qdisc {
+				root := build(t, parent, env.Handle)
+				for i, class := range classes(t, ctx, root, env.Handle, len(below)) {
+					child := build(t, below[i%len(below)], env.Handle+uint32(i)+1)
+					if _, err := root.(qdisc.Classful).Graft(ctx, class, child); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return root
+			},
+		})
+	})
+}
+
+// classes returns the classes of q, of which it makes n if it comes without.
+func classes(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, handle uint32, n int) []qdisc.ClassID {
+	ids := walk(q)
+	if len(ids) > 0 {
+		return ids
+	}
+	for i := range n {
+		if err := q.(qdisc.ClassEditor).AddClass(ctx, 0, qdisc.MakeID(handle, uint32(i+1)), qdisc.Values{}); err != nil {
 			t.Fatal(err)
 		}
-		return q
 	}
-	for _, parent := range kinds.All() {
-		if parent.Flags&qdisc.IsClassful == 0 || parent.Flags&qdisc.HasClasses != 0 {
-			continue
-		}
-		for _, child := range kinds.All() {
-			if child.Flags&qdisc.NoQueue != 0 {
-				continue
-			}
-			t.Run(parent.Name+"/"+child.Name, func(t *testing.T) {
-				qdisctest.Run(t, qdisctest.Config{
-					Name: parent.Name + " over " + child.Name,
-					New: func(env qdisc.Env) qdisc.Qdisc {
-						q := build(t, parent, env.Handle).(qdisc.Classful)
-						var classes []qdisc.ClassID
-						q.Walk(func(c qdisc.Class) bool { classes = append(classes, c.ID); return true })
-						pool, err := qdisc.NewPool(qdisc.PoolConfig{Packets: 1})
-						if err != nil {
-							t.Fatal(err)
-						}
-						ctx := qdisc.NewContext(pool, 1)
-						for i, class := range classes {
-							if _, err := q.Graft(ctx, class, build(t, child, env.Handle+uint32(i)+1)); err != nil {
-								t.Fatal(err)
-							}
-						}
-						return q.(qdisc.Qdisc)
-					},
-					Throttles: true,
-				})
-			})
+	return walk(q)
+}
+
+func walk(q qdisc.Qdisc) (ids []qdisc.ClassID) {
+	q.(qdisc.Classful).Walk(func(c qdisc.Class) bool { ids = append(ids, c.ID); return true })
+	return ids
+}
+
+type fataler interface{ Fatal(...any) }
+
+// build makes one of kind name, as tc would.
+func build(t fataler, name string, handle uint32) qdisc.Qdisc {
+	k := kinds.ByName(name)
+	v := maps.Clone(enough[name])
+	if v == nil {
+		v = qdisc.Values{}
+	}
+	if k.Check != nil {
+		if err := k.Check(v); err != nil {
+			t.Fatal(err)
 		}
 	}
+	q, err := k.New(kinds.Env(20, 1500, handle), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
 }

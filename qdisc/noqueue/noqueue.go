@@ -2,9 +2,9 @@
 // (net/sched/sch_generic.c).
 //
 // A packet for such an interface goes to the driver at once, or, when the driver
-// cannot take it, is dropped as Overlimit. It takes no parameters and has no
-// statistics. That is done by the runner, which knows the discipline by the
-// NoQueue flag of its table and never calls it.
+// cannot take it, is dropped as Overlimit. It takes no parameters. All that is
+// done by the runner, which knows the discipline by its NoQueue method and never
+// gives it a packet.
 //
 // It can be the root only: a class without a queue would have nowhere to keep
 // what its parent is not ready for.
@@ -14,6 +14,9 @@ import "sluice/qdisc"
 
 // noqueue is what a tree shows in the place where there is no queue.
 type noqueue struct{ qdisc.Base }
+
+// NoQueue tells the runner to send past this discipline.
+func (q *noqueue) NoQueue() bool { return true }
 
 // Enqueue refuses p: there is no place to keep it.
 func (q *noqueue) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {

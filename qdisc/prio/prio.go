@@ -11,8 +11,8 @@
 //
 // A packet's band is found in this order:
 //
-//   - a priority that names a class of this qdisc (its upper half is the
-//     handle) picks that class;
+//   - the class that the packet was given, or else its priority, when its major
+//     number (of the priority the upper half) is the handle of this qdisc;
 //   - else the filters, of whose answer only the minor number counts;
 //   - else priomap of the priority's lower four bits, or of priority 0 when it
 //     names a class of somebody else.
@@ -48,20 +48,25 @@ type prio struct {
 	newChild func() qdisc.Qdisc // the default child
 }
 
-// classify finds p's band; ok false means that a filter disposed of p.
+// classify finds p's band.
 func (q *prio) classify(ctx *qdisc.Context, p *qdisc.Packet) (band uint32, v qdisc.FilterVerdict) {
-	minor := p.Priority & 0xffff
-	if p.Priority>>16 != q.handle {
-		prio := p.Priority
-		if prio>>16 != 0 {
-			prio = 0
+	var minor uint32
+	switch {
+	case p.Class.Major() == q.handle && p.Class != 0:
+		minor = p.Class.Minor()
+	case p.Priority>>16 == q.handle:
+		minor = p.Priority & 0xffff
+	default:
+		var class qdisc.ClassID
+		if q.filter != nil {
+			v, class = q.filter.Classify(ctx, p)
 		}
-		if q.filter == nil {
-			return uint32(q.priomap[prio&15]), qdisc.Match
-		}
-		v, class := q.filter.Classify(ctx, p)
 		switch v {
 		case qdisc.NoMatch:
+			prio := p.Priority
+			if prio>>16 != 0 {
+				prio = 0
+			}
 			return uint32(q.priomap[prio&15]), qdisc.Match
 		case qdisc.Match:
 			minor = class.Minor()

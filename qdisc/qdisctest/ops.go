@@ -13,11 +13,12 @@ import (
 type action uint8
 
 const (
-	enqueue action = iota
+	nothing action = iota
+	enqueue
 	dequeue
 	peek
-	step  // time passes
-	waitN // time passes until NextAt, or to just before it
+	step // time passes
+	wait // time passes until NextAt, or to just before it
 	shed
 	reset
 	change
@@ -29,7 +30,7 @@ const (
 )
 
 var actionNames = [...]string{
-	"enqueue", "dequeue", "peek", "step", "wait", "shed", "reset", "change", "graft",
+	"nothing", "enqueue", "dequeue", "peek", "step", "wait", "shed", "reset", "change", "graft",
 	"add class", "change class", "delete class", "filter",
 }
 
@@ -47,46 +48,81 @@ func (o op) String() string {
 	return fmt.Sprintf("%s n=%d class=%#x hash=%d", actionNames[o.do], o.n, o.class, o.hash)
 }
 
-// common are the actions of the packet path, as often as they are drawn.
+// common are the actions of the packet path, as often as they are drawn. The
+// first is what shrinking tends to: nothing.
 var common = []action{
+	nothing,
 	enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue,
+	enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue, enqueue,
+	dequeue, dequeue, dequeue, dequeue, dequeue, dequeue, dequeue, dequeue, dequeue,
 	dequeue, dequeue, dequeue, dequeue, dequeue, dequeue,
-	peek, peek, step, step, waitN,
+	peek, peek, peek, peek, step, step, step, wait, wait,
 }
 
-// operations draws everything.
-func operations(c *Config) *rapid.Generator[op] {
-	rare := []action{shed, reset, graft, filter}
+// operations draws everything that c has.
+func operations(c *Config) *rapid.Generator[[]op] {
+	actions := append([]action{}, common...)
+	actions = append(actions, shed, shed, reset, graft, graft, filter)
 	if len(c.Changes) > 0 {
-		rare = append(rare, change)
+		actions = append(actions, change, change)
 	}
 	if len(c.ClassValues) > 0 {
-		rare = append(rare, addClass, changeClass, deleteClass)
+		actions = append(actions, addClass, addClass, changeClass, deleteClass)
 	}
-	return draw(append(rare, common...))
+	return draw(actions, 128)
 }
 
-func draw(actions []action) *rapid.Generator[op] {
-	return rapid.Custom(func(t *rapid.T) op {
-		o := op{do: rapid.SampledFrom(actions).Draw(t, "do")}
-		switch o.do {
-		case enqueue:
-			o.n = rapid.OneOf(rapid.Uint32Range(60, 1514), rapid.SampledFrom([]uint32{60, 1514})).Draw(t, "len")
-			o.class = rapid.OneOf(rapid.Uint32Range(0, 15), rapid.Uint32Range(handle<<16, handle<<16+5)).Draw(t, "priority")
-			o.hash = rapid.Uint32Range(0, 6).Draw(t, "hash")
-		case step:
-			o.n = rapid.OneOf(rapid.Uint32Range(0, 1000), rapid.Uint32Range(0, 20_000_000)).Draw(t, "ns")
-		case waitN:
-			o.n = rapid.Uint32Range(0, 2).Draw(t, "how")
-			o.fraction = rapid.Uint32Range(0, 100).Draw(t, "percent")
-		case shed:
-			o.n = rapid.Uint32Range(1, 8).Draw(t, "n")
-		case change, graft, addClass, changeClass, deleteClass, filter:
-			o.n = rapid.Uint32Range(0, 99).Draw(t, "which")
-			o.class = rapid.Uint32Range(0, 9).Draw(t, "class")
+// uniform draws a number below n ≤ 2048. rapid's own integers are mostly small,
+// and its slices mostly short; a queue that is never full shows little.
+func uniform(t *rapid.T, n int) int {
+	v := 0
+	for range 14 {
+		v <<= 1
+		if rapid.Bool().Draw(t, "bit") {
+			v |= 1
 		}
-		return o
+	}
+	return v * n >> 14
+}
+
+// draw draws sequences of up to n actions.
+func draw(actions []action, n int) *rapid.Generator[[]op] {
+	return rapid.Custom(func(t *rapid.T) []op {
+		ops := make([]op, 1+uniform(t, n))
+		for i := range ops {
+			ops[i] = drawOne(t, actions)
+		}
+		return ops
 	})
+}
+
+func drawOne(t *rapid.T, actions []action) op {
+	o := op{do: actions[uniform(t, len(actions))]}
+	switch o.do {
+	case enqueue:
+		switch uniform(t, 4) {
+		case 0:
+			o.n = 60
+		case 1:
+			o.n = 1514
+		default:
+			o.n = 60 + uint32(uniform(t, 1455))
+		}
+		o.class = uint32(uniform(t, 32))
+		if o.class >= 16 {
+			o.class = handle<<16 | (o.class-16)%6
+		}
+		o.hash = uint32(uniform(t, 7))
+	case step:
+		o.n = rapid.OneOf(rapid.Uint32Range(0, 1000), rapid.Uint32Range(0, 20_000_000)).Draw(t, "ns")
+	case wait:
+		o.n, o.fraction = uint32(uniform(t, 3)), uint32(uniform(t, 101))
+	case shed:
+		o.n = 1 + uint32(uniform(t, 8))
+	case change, graft, addClass, changeClass, deleteClass, filter:
+		o.n, o.class = uint32(uniform(t, 100)), uint32(uniform(t, 10))
+	}
+	return o
 }
 
 // configuring keeps the ops whose effect outlives a Reset, and the passing of

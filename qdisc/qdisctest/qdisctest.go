@@ -112,33 +112,39 @@ type shape struct {
 
 // check runs random sequences against one shape of tree.
 func check(t rapid.TB, c *Config, s shape) {
-	rapid.Check(t, func(t *rapid.T) {
-		seed := rapid.Uint64().Draw(t, "seed")
-		first := rapid.SliceOfN(operations(c), 1, 80).Draw(t, "ops")
+	rapid.Check(t, func(t *rapid.T) { once(t, c, s) })
+}
 
-		w := newWorld(t, c, s, seed)
-		w.run(first)
+// Check runs one random sequence against the discipline as the root, for tests
+// that draw the discipline too.
+func Check(t *rapid.T, c Config) { once(t, &c, shape{}) }
 
-		again := newWorld(quiet{t}, c, s, seed)
-		again.run(first)
-		same(t, "the same operations on a second instance", w.trace, again.trace)
+func once(t *rapid.T, c *Config, s shape) {
+	seed := rapid.Uint64().Draw(t, "seed")
+	first := operations(c).Draw(t, "ops")
 
-		if c.KeepsState {
-			return
-		}
-		then := rapid.SliceOfN(draw(common), 1, 40).Draw(t, "ops after reset")
-		w.reset()
-		w.restart(seed)
-		w.run(then)
+	w := newWorld(t, c, s, seed)
+	w.run(first)
 
-		fresh := newWorld(quiet{t}, c, s, seed)
-		fresh.ctx.Now = w.began
-		fresh.run(configuring(first))
-		fresh.reset()
-		fresh.restart(seed)
-		fresh.run(then)
-		same(t, "after Reset, compared with a new instance", w.trace, fresh.trace)
-	})
+	again := newWorld(quiet{t}, c, s, seed)
+	again.run(first)
+	same(t, "the same operations on a second instance", w.trace, again.trace)
+
+	if c.KeepsState {
+		return
+	}
+	then := draw(common, 64).Draw(t, "ops after reset")
+	w.reset()
+	w.restart(seed)
+	w.run(then)
+
+	fresh := newWorld(quiet{t}, c, s, seed)
+	fresh.ctx.Now = w.began
+	fresh.run(configuring(first))
+	fresh.reset()
+	fresh.restart(seed)
+	fresh.run(then)
+	same(t, "after Reset, compared with a new instance", w.trace, fresh.trace)
 }
 
 func same(t fataler, what string, a, b []event) {

@@ -65,7 +65,7 @@ type world struct {
 	epochs        int              // configurations so far
 }
 
-const slots = 256
+const slots = 192 // more than the enqueues of one sequence
 
 func newWorld(t fataler, c *Config, s shape, seed uint64) *world {
 	pool, err := qdisc.NewPool(qdisc.PoolConfig{Packets: slots, FrameSize: 1792, Headroom: 64, Memory: frames})
@@ -133,6 +133,9 @@ func (w *world) see(what string, id uint64) {
 
 func (w *world) run(ops []op) {
 	for i, o := range ops {
+		if o.do == nothing {
+			continue
+		}
 		w.t.Logf("%d: %v (len %d)", i, o, w.root.Len())
 		w.opDrops, w.parked = 0, w.root.Self().Parked()
 		w.apply(o)
@@ -150,7 +153,7 @@ func (w *world) apply(o op) {
 		w.peek()
 	case step:
 		w.pass(time.Duration(o.n))
-	case waitN:
+	case wait:
 		w.wait(o)
 	case shed:
 		w.shed(int(o.n))
