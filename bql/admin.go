@@ -63,7 +63,7 @@ func (l *Limit) SetMax(bytes uint32) error { return set(&l.max, "limit_max", byt
 
 func set(field *uint32, name string, bytes uint32) error {
 	if bytes > MaxLimit {
-		return fmt.Errorf("%s %d bytes; at most %d is possible", name, bytes, uint32(MaxLimit))
+		return fmt.Errorf("%s %d bytes; at most %d is possible", name, bytes, MaxLimit)
 	}
 	*field = bytes
 	return nil
@@ -99,7 +99,7 @@ func ParseLimit(s string) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n > MaxLimit {
-		return 0, fmt.Errorf("limit %q; it is \"max\" or a number of bytes up to %d", s, uint32(MaxLimit))
+		return 0, fmt.Errorf("limit %q; it is \"max\" or a number of bytes up to %d", s, MaxLimit)
 	}
 	return uint32(n), nil
 }

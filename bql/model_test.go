@@ -144,7 +144,7 @@ func (m *model) reset(now bql.Tick) {
 func TestModel(t *testing.T) {
 	const top = 1 << 29
 	rapid.Check(t, func(t *rapid.T) {
-		now := bql.Tick(rapid.IntRange(0, 1<<40).Draw(t, "epoch"))
+		now := bql.Tick(rapid.Int64Range(0, 1<<40).Draw(t, "epoch"))
 		var l bql.Limit
 		l.Init(now)
 		m := model{hold: 1000, windowStart: now, lastReap: now}
@@ -220,7 +220,7 @@ func TestModel(t *testing.T) {
 // queued, or that are shorter.
 func TestStallGuarantee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		now := bql.Tick(rapid.IntRange(0, 1<<40).Draw(t, "epoch"))
+		now := bql.Tick(rapid.Int64Range(0, 1<<40).Draw(t, "epoch"))
 		threshold := bql.Tick(rapid.IntRange(4, 128).Draw(t, "threshold"))
 		var l bql.Limit
 		l.Init(now)
