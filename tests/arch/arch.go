@@ -15,6 +15,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -53,6 +54,9 @@ func Parse(name string, src []byte) (*File, error) {
 
 // Load reads all packages of the module at root.
 func Load(root string) ([]*Package, error) {
+	if err := visit(root); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
@@ -84,6 +88,21 @@ func Load(root string) ([]*Package, error) {
 		pkgs = append(pkgs, p)
 	}
 	return pkgs, nil
+}
+
+// visit opens every directory below root. That is all: go test keeps the result
+// of a test as long as what it opened is the same, and does not see what go list
+// opens; so a new file or package has to be noticed here.
+func visit(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return filepath.SkipDir
+		}
+		return nil
+	})
 }
 
 // Test reports whether the file is built for tests only.
