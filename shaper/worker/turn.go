@@ -106,7 +106,11 @@ func (w *Worker) receive() bool {
 		for p := w.rx.Pop(); p != nil; p = w.rx.Pop() {
 			p.Port = in.port
 			p.Queue = in.queue
-			classify.Parse(p)
+			if w.noPriority {
+				classify.ParseHeaders(p)
+			} else {
+				classify.Parse(p)
+			}
 			in.out.in.Push(p)
 		}
 	}

@@ -45,6 +45,10 @@ type Config struct {
 	// again. It is used only when frames wake the worker faster than every
 	// coalesceBelow and nothing is queued; 0: never.
 	RxCoalesce time.Duration
+
+	// NoPriority leaves every packet's priority at 0, instead of taking it from
+	// the TOS byte as a router does.
+	NoPriority bool
 }
 
 func (c *Config) validate() error {
@@ -76,6 +80,7 @@ type Worker struct {
 	cpu        int
 	busyPoll   time.Duration
 	rxCoalesce time.Duration
+	noPriority bool
 
 	// written by Turn
 	rx       qdisc.List
@@ -107,7 +112,8 @@ func New(c Config) (*Worker, error) {
 	}
 	return &Worker{
 		name: c.Name, clock: c.Clock, ctx: qdisc.NewContext(c.Pool, c.Seed),
-		cpu: c.CPU, busyPoll: c.BusyPoll, rxCoalesce: c.RxCoalesce, wakeFD: fd,
+		cpu: c.CPU, busyPoll: c.BusyPoll, rxCoalesce: c.RxCoalesce,
+		noPriority: c.NoPriority, wakeFD: fd,
 	}, nil
 }
 

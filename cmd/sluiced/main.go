@@ -1,0 +1,130 @@
+// Command sluiced is the service: it reads a configuration, opens the ports it
+// names, forwards packets between them through the qdiscs it describes, and
+// answers the sluice command on its control socket.
+//
+//	sluiced [-config FILE] [-check] [-log-level LEVEL] [-version]
+//
+// SIGHUP reads the configuration again and applies it; when it is refused, what
+// runs goes on. SIGTERM and SIGINT stop receiving, send what is queued for at
+// most a second, put back what was changed on the interfaces, and end.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"sluice/shaper"
+	"sluice/shaper/config"
+	"sluice/shaper/control"
+)
+
+// Exit codes.
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitRefused = 3 // the configuration is wrong
+)
+
+func main() {
+	file := flag.String("config", "/etc/sluice/sluice.toml", "configuration `file`")
+	check := flag.Bool("check", false, "check the configuration, and end")
+	level := slog.LevelInfo
+	flag.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	version := flag.Bool("version", false, "print the version, and end")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "sluiced: %q is not understood; see sluiced -help\n", flag.Arg(0))
+		os.Exit(exitUsage)
+	}
+	if *version {
+		fmt.Println("sluiced", buildVersion())
+		return
+	}
+	c, err := config.Load(*file)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(exitRefused)
+	}
+	if *check {
+		return
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if err := serve(*file, c, log); err != nil {
+		fmt.Fprintln(os.Stderr, "sluiced:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// serve runs the engine and its control socket until a signal ends it.
+func serve(file string, c *config.Config, log *slog.Logger) error {
+	// The packet path allocates nothing, so the collector only ever works for
+	// the admin path; this bounds what it may leave lying about.
+	debug.SetMemoryLimit(int64(c.Engine.Packets)*int64(c.Engine.FrameSize) + 256<<20)
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+
+	engine, err := shaper.Open(c, shaper.Options{Name: file, Log: log})
+	if err != nil {
+		return err
+	}
+	server, err := control.Listen(c.Control.Socket, c.Control.Group, engine, log)
+	if err != nil {
+		engine.Close()
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	ran := make(chan error, 1)
+	go func() { ran <- engine.Run(ctx) }()
+	log.Info("sluiced is ready", "version", buildVersion(), "config", file, "control", c.Control.Socket)
+
+	for {
+		select {
+		case <-hup:
+			reload(file, engine, log)
+		case err := <-served: // only when the socket failed
+			log.Error("control socket failed; forwarding goes on", "err", err)
+			served = nil
+		case err := <-ran:
+			if cerr := server.Close(); err == nil {
+				err = cerr
+			}
+			log.Info("sluiced has stopped")
+			return err
+		}
+	}
+}
+
+func reload(file string, engine *shaper.Engine, log *slog.Logger) {
+	c, err := config.Load(file)
+	if err == nil {
+		_, err = engine.Apply(file, c, false)
+	}
+	if err != nil {
+		log.Error("not reloaded; what runs goes on", "err", err)
+	}
+}
+
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && v == "(devel)" {
+			v = s.Value
+		}
+	}
+	return v
+}
