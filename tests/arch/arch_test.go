@@ -141,6 +141,8 @@ func TestRulesComplain(t *testing.T) {
 		{arch.CheckDoc, "x/x_test.go", `package x`, nil},
 		{arch.CheckFormat, "x/x.go", "package  x\n", []string{"x/x.go: not as gofmt"}},
 		{arch.CheckFormat, "x/x.go", "package x\n", nil},
+		{arch.CheckLength, "x/x.go", "package x" + strings.Repeat("\n", 801), []string{"x/x.go: 801 lines"}},
+		{arch.CheckLength, "x/x.go", "package x" + strings.Repeat("\n", 800), nil},
 		{arch.CheckCgo, "x/x.go", `package x; import "C"`, []string{"uses cgo"}},
 	} {
 		f, err := arch.Parse(c.file, []byte(c.src))
@@ -150,12 +152,12 @@ func TestRulesComplain(t *testing.T) {
 		p := &arch.Package{Path: filepath.ToSlash(filepath.Dir(c.file)), Files: []*arch.File{f}}
 		got := c.check([]*arch.Package{p})
 		if len(got) != len(c.complaints) {
-			t.Errorf("%s: %s\nhas complaints %q, want %q", c.file, c.src, got, c.complaints)
+			t.Errorf("%s: %.200s\nhas complaints %q, want %q", c.file, c.src, got, c.complaints)
 			continue
 		}
 		for i, want := range c.complaints {
 			if !strings.Contains(got[i], want) {
-				t.Errorf("%s: %s\nhas complaint %q, want one with %q", c.file, c.src, got[i], want)
+				t.Errorf("%s: %.200s\nhas complaint %q, want one with %q", c.file, c.src, got[i], want)
 			}
 		}
 	}

@@ -28,6 +28,7 @@ var Rules = []Rule{
 	{"the packet path is plain", CheckPacketPath},
 	{"every package says its purpose", CheckDoc},
 	{"gofmt", CheckFormat},
+	{"files can be read in one sitting", CheckLength},
 	{"no cgo", CheckCgo},
 }
 
@@ -264,6 +265,20 @@ func CheckFormat(pkgs []*Package) (bad []string) {
 		for _, f := range p.Files {
 			if out, err := format.Source(f.Src); err != nil || !bytes.Equal(out, f.Src) {
 				bad = append(bad, f.Name+": not as gofmt writes it")
+			}
+		}
+	}
+	return bad
+}
+
+const maxLines = 800
+
+// CheckLength complains about files of more than 800 lines.
+func CheckLength(pkgs []*Package) (bad []string) {
+	for _, p := range pkgs {
+		for _, f := range p.Files {
+			if n := bytes.Count(f.Src, []byte("\n")); n > maxLines {
+				bad = append(bad, fmt.Sprintf("%s: %d lines; at most %d", f.Name, n, maxLines))
 			}
 		}
 	}
