@@ -92,10 +92,10 @@ func (t *Tree) Qdisc(ctx *qdisc.Context, r Request) error {
 }
 
 // makesWay says whether a request without a handle replaces the qdisc that is
-// there rather than changing it: when it names another kind. Change does so too,
-// a hole in the API that the kernel keeps.
+// there: when it names another kind. Even Add and Change do so, a hole in the API
+// that the kernel keeps.
 func (t *Tree) makesWay(there *place, r Request) bool {
-	return (r.Op == Replace || r.Op == Change) && r.Kind != "" && r.Kind != t.nodes[there.q].kind.Name
+	return r.Op != Link && r.Kind != "" && r.Kind != t.nodes[there.q].kind.Name
 }
 
 // slot is a position that a qdisc can take: the root, or a class.
