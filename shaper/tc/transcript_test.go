@@ -135,7 +135,7 @@ func readTranscript(t testing.TB, path string) []section {
 
 // missing returns a kind that a command needs and that is not built yet.
 func missing(args []string) string {
-	for _, kind := range []string{"pfifo_fast", "tbf", "drr", "ets"} {
+	for _, kind := range []string{"drr", "ets"} {
 		if slices.Contains(args, kind) && lookup(kind) == nil {
 			return kind
 		}
