@@ -41,6 +41,22 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestLikeASlice(t *testing.T) {
+	for _, c := range []struct {
+		kind     *qdisc.Kind
+		headDrop bool
+	}{
+		{&fifo.Pfifo, false},
+		{&fifo.HeadDrop, true},
+	} {
+		t.Run(c.kind.Name, func(t *testing.T) {
+			qdisctest.Like(t,
+				qdisctest.Config{New: build(t, c.kind, qdisc.Values{}.Set("limit", 7))},
+				func(qdisc.Env) qdisc.Qdisc { return &qdisctest.Fifo{Limit: 7, HeadDrop: c.headDrop} })
+		})
+	}
+}
+
 func TestScripts(t *testing.T) {
 	qdisctest.Script(t, "testdata", &fifo.Pfifo, &fifo.Bfifo, &fifo.HeadDrop)
 }

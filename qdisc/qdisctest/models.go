@@ -7,14 +7,11 @@ import (
 )
 
 // children are the characters that a parent has to get along with.
-var children = []struct {
-	name string
-	new  func() qdisc.Qdisc
-}{
-	{"fifo", func() qdisc.Qdisc { return &Fifo{Limit: 5} }},
-	{"head dropper", func() qdisc.Qdisc { return &Fifo{Limit: 3, HeadDrop: true} }},
-	{"lossy", func() qdisc.Qdisc { return &Lossy{Fifo: Fifo{Limit: 10}} }},
-	{"slow", func() qdisc.Qdisc { return &Slow{Fifo: Fifo{Limit: 10}, Gap: 300 * time.Microsecond} }},
+var children = []func() qdisc.Qdisc{
+	func() qdisc.Qdisc { return &Fifo{Limit: 5} },
+	func() qdisc.Qdisc { return &Fifo{Limit: 3, HeadDrop: true} },
+	func() qdisc.Qdisc { return &Lossy{Fifo: Fifo{Limit: 10}} },
+	func() qdisc.Qdisc { return &Slow{Fifo: Fifo{Limit: 10}, Gap: 300 * time.Microsecond} },
 }
 
 // Fifo is a queue in the most obvious code: a slice.

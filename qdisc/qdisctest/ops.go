@@ -27,11 +27,12 @@ const (
 	changeClass
 	deleteClass
 	filter // filters are attached or detached
+	notify // a parent is told again of its empty children
 )
 
 var actionNames = [...]string{
 	"nothing", "enqueue", "dequeue", "peek", "step", "wait", "shed", "reset", "change", "graft",
-	"add class", "change class", "delete class", "filter",
+	"add class", "change class", "delete class", "filter", "notify",
 }
 
 // op is one step of a sequence: plain numbers, so that it can be run again on
@@ -62,7 +63,7 @@ var common = []action{
 // operations draws everything that c has.
 func operations(c *Config) *rapid.Generator[[]op] {
 	actions := append([]action{}, common...)
-	actions = append(actions, shed, shed, reset, graft, graft, filter)
+	actions = append(actions, shed, shed, reset, graft, graft, filter, notify)
 	if len(c.Changes) > 0 {
 		actions = append(actions, change, change)
 	}

@@ -36,7 +36,7 @@ import (
 
 // Config says how to make the discipline and what it promises.
 type Config struct {
-	Name string
+	Name string // for messages
 
 	// New makes one, always the same way. A ClassEditor may come with classes.
 	New func(env qdisc.Env) qdisc.Qdisc
@@ -94,20 +94,16 @@ func Run(t *testing.T, c Config) {
 	t.Run("root", func(t *testing.T) { check(t, &c, shape{}) })
 	t.Run("under prio", func(t *testing.T) { check(t, &c, shape{under: true}) })
 	if classful {
-		for _, child := range children {
-			t.Run("over "+child.name, func(t *testing.T) { check(t, &c, shape{child: child.new}) })
-			t.Run("under prio over "+child.name, func(t *testing.T) {
-				check(t, &c, shape{under: true, child: child.new})
-			})
-		}
+		t.Run("over others", func(t *testing.T) { check(t, &c, shape{over: true}) })
+		t.Run("under prio over others", func(t *testing.T) { check(t, &c, shape{under: true, over: true}) })
 	}
 	t.Run("allocations", func(t *testing.T) { allocations(t, &c) })
 }
 
 // shape is the tree around the discipline under test.
 type shape struct {
-	under bool               // it is a band of a prio
-	child func() qdisc.Qdisc // all its leaves are of this kind; nil: its default
+	under bool // it is a band of a prio
+	over  bool // its leaves are of a character that is drawn; else its default
 }
 
 // check runs random sequences against one shape of tree.
@@ -119,14 +115,35 @@ func check(t rapid.TB, c *Config, s shape) {
 // that draw the discipline too.
 func Check(t *rapid.T, c Config) { once(t, &c, shape{}) }
 
+// Like checks that the discipline does what another one does with the same
+// arrivals, departures and peeks: a slow and obvious model of it, or a tree of
+// others that it stands for.
+func Like(t *testing.T, c Config, model func(env qdisc.Env) qdisc.Qdisc) {
+	m := c
+	m.New = model
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		ops := draw(common, 128).Draw(t, "ops")
+		w, slow := newWorld(t, &c, false, nil, seed), newWorld(quiet{t}, &m, false, nil, seed)
+		w.run(ops)
+		slow.run(ops)
+		same(t, "compared with the model", w.trace, slow.trace)
+	})
+}
+
 func once(t *rapid.T, c *Config, s shape) {
+	t.Logf("%s", c.Name)
 	seed := rapid.Uint64().Draw(t, "seed")
 	first := operations(c).Draw(t, "ops")
+	var child func() qdisc.Qdisc
+	if s.over {
+		child = children[uniform(t, len(children))]
+	}
 
-	w := newWorld(t, c, s, seed)
+	w := newWorld(t, c, s.under, child, seed)
 	w.run(first)
 
-	again := newWorld(quiet{t}, c, s, seed)
+	again := newWorld(quiet{t}, c, s.under, child, seed)
 	again.run(first)
 	same(t, "the same operations on a second instance", w.trace, again.trace)
 
@@ -138,7 +155,7 @@ func once(t *rapid.T, c *Config, s shape) {
 	w.restart(seed)
 	w.run(then)
 
-	fresh := newWorld(quiet{t}, c, s, seed)
+	fresh := newWorld(quiet{t}, c, s.under, child, seed)
 	fresh.ctx.Now = w.began
 	fresh.run(configuring(first))
 	fresh.reset()

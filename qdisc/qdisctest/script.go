@@ -3,11 +3,9 @@ package qdisctest
 import (
 	"errors"
 	"fmt"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -267,7 +265,9 @@ func (s *script) graft() {
 		return
 	}
 	path := append(append([]qdisc.Step{}, parent.path[:last]...), qdisc.Step{Qdisc: parent.q, Class: class}, qdisc.Step{Qdisc: q})
-	s.named[uint32(handle)] = made{q, kind, path}
+	if q != nil {
+		s.named[uint32(handle)] = made{q, kind, path}
+	}
 	s.printf("ok%s", s.dropped())
 }
 
@@ -467,42 +467,4 @@ func (s *script) failed(err error) {
 		return
 	}
 	s.printf("tc: %v%s", err, s.dropped())
-}
-
-// values prints v in the order of params; what params does not name is an
-// error of the discipline.
-func (s *script) values(params []qdisc.Param, v qdisc.Values) string {
-	var words []string
-	known := map[string]bool{}
-	for _, p := range params {
-		known[p.Name] = true
-		x, ok := v[p.Name]
-		if !ok {
-			continue
-		}
-		switch {
-		case x.List != nil:
-			words = append(words, p.Name, strings.Trim(fmt.Sprint(x.List), "[]"))
-		case x.Word != "":
-			words = append(words, p.Name, x.Word)
-		case p.Unit == qdisc.Flag && x.N == 0:
-		case p.Unit == qdisc.Flag:
-			words = append(words, p.Name)
-		case p.Unit == qdisc.Time:
-			words = append(words, p.Name, time.Duration(x.N).String())
-		default:
-			words = append(words, p.Name, strconv.FormatUint(x.N, 10))
-		}
-	}
-	var strange []string
-	for name := range v {
-		if !known[name] {
-			strange = append(strange, name)
-		}
-	}
-	if len(strange) > 0 {
-		sort.Strings(strange)
-		s.fatalf("values that the kind's table does not name: %v", strange)
-	}
-	return strings.Join(words, " ")
 }

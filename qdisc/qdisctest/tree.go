@@ -92,10 +92,26 @@ func (w *world) graftOp(o op) {
 	}
 	class := classes[int(o.class)%len(classes)]
 	if n := int(o.n) % (len(children) + 1); n < len(children) {
-		w.graft(class, children[n].new())
+		w.graft(class, children[n]())
 	} else {
 		w.graft(class, nil)
 	}
+}
+
+// notify tells the discipline, twice, of every class that is empty, and of one
+// that does not exist: what it must be able to hear at any time (qlen_notify).
+func (w *world) notify() {
+	q, ok := w.q.(qdisc.QlenNotifier)
+	if !ok {
+		return
+	}
+	for _, class := range w.leaves() {
+		if leaf(w.q.(qdisc.Classful), class).Len() == 0 {
+			q.QlenNotify(class)
+			q.QlenNotify(class)
+		}
+	}
+	q.QlenNotify(qdisc.MakeID(handle, 0xfff0))
 }
 
 // graft makes child the qdisc of class.

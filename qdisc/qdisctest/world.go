@@ -67,7 +67,9 @@ type world struct {
 
 const slots = 192 // more than the enqueues of one sequence
 
-func newWorld(t fataler, c *Config, s shape, seed uint64) *world {
+// newWorld builds the tree: the discipline alone or under a parent, its leaves
+// made by child unless that is nil.
+func newWorld(t fataler, c *Config, under bool, child func() qdisc.Qdisc, seed uint64) *world {
 	pool, err := qdisc.NewPool(qdisc.PoolConfig{Packets: slots, FrameSize: 1792, Headroom: 64, Memory: frames})
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -81,13 +83,13 @@ func newWorld(t fataler, c *Config, s shape, seed uint64) *world {
 	w.ctx.OnDrop = w.onDrop
 	w.root = w.q
 	w.path = []qdisc.Step{{Qdisc: w.q}}
-	if s.under {
+	if under {
 		w.root = w.parent()
 		w.path = []qdisc.Step{{Qdisc: w.root, Class: qdisc.MakeID(above, 1)}, {Qdisc: w.q}}
 	}
-	if s.child != nil {
+	if child != nil {
 		for _, class := range w.leaves() {
-			w.graft(class, s.child())
+			w.graft(class, child())
 		}
 	}
 	w.invariants()
@@ -159,6 +161,8 @@ func (w *world) apply(o op) {
 		w.shed(int(o.n))
 	case reset:
 		w.reset()
+	case notify:
+		w.notify()
 	default:
 		w.configure(o)
 	}
