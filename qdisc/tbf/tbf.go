@@ -264,32 +264,33 @@ func (q *tbf) Graft(ctx *qdisc.Context, class qdisc.ClassID, child qdisc.Qdisc) 
 	return old, nil
 }
 
-// Dump shows the parameters as tc shows them: sizes and times made a round trip
-// through the kernel's ticks of 64 ns. The limit becomes a latency again unless
-// it is smaller than the burst.
+// Dump shows the parameters exactly, and beside them as tc prints them: sizes
+// made a round trip through the kernel's ticks of 64 ns, and the limit has become
+// a latency again unless it is smaller than the burst.
 func (q *tbf) Dump() qdisc.Values {
 	p := &q.params
 	buffer := ticks(p.bucket.L2T(p.burst))
+	shown := qdisc.Value{N: bytesIn(buffer, p.rate)}
 	v := qdisc.Values{
 		"rate":  {N: p.rate},
-		"burst": {N: bytesIn(buffer, p.rate)},
-		"mpu":   {N: uint64(p.mpu)},
-
+		"burst": {N: uint64(p.burst)}, "burst/brief": shown, "burst/cell": shown,
+		"mpu":           {N: uint64(p.mpu)},
+		"limit":         {N: uint64(p.limit)},
 		"linklayer/all": {Word: "ethernet"},
 	}
-	v["burst/cell"] = v["burst"]
 	lat := micros(p.limit, p.rate) - buffer
 	if p.peak != 0 {
 		mtu := ticks(p.peakRate.L2T(p.minburst))
-		v.Set("peakrate", p.peak)
-		v.Set("minburst", bytesIn(mtu, p.peak))
-		v["mtu/cell"], v["mpu/peak"] = v["minburst"], v["mpu"]
 		lat = max(lat, micros(p.limit, p.peak)-mtu)
+		shown := qdisc.Value{N: bytesIn(mtu, p.peak)}
+		v.Set("peakrate", p.peak)
+		v.Set("minburst", uint64(p.minburst))
+		v["minburst/brief"], v["mtu/cell"], v["mpu/peak"] = shown, shown, v["mpu"]
 	}
 	if lat >= 0 {
 		v.Set("lat", uint64(lat)*uint64(time.Microsecond))
 	} else {
-		v.Set("limit", uint64(p.limit))
+		v["limit/shown"] = v["limit"]
 	}
 	if p.overhead != 0 {
 		v.Set("overhead", uint64(p.overhead))
@@ -367,8 +368,8 @@ func newTBF(env qdisc.Env, v qdisc.Values) (qdisc.Qdisc, error) {
 // illegal words the refusal of a value.
 const illegal = `tbf: illegal value for "%s": "%s"`
 
-// Kind is the table of tbf. With -d tc shows some parameters in another form,
-// which then stands for the one people write.
+// Kind is the table of tbf. A name with a slash is a way in which tc prints the
+// parameter before it.
 var Kind = qdisc.Kind{
 	Name: "tbf",
 	Doc:  "slows traffic down to a rate, with a token bucket",
@@ -376,18 +377,21 @@ var Kind = qdisc.Kind{
 		"\t[ peakrate KBPS ] [ latency TIME ] [ overhead BYTES ] [ linklayer TYPE ]",
 	Params: []qdisc.Param{
 		{Name: "rate", Unit: qdisc.Rate, Doc: "rate in the long run"},
-		{Name: "burst", Aliases: []string{"buffer", "maxburst"}, Unit: qdisc.Size, Show: qdisc.Brief,
+		{Name: "burst", Aliases: []string{"buffer", "maxburst"}, Unit: qdisc.Size, Show: qdisc.Input,
 			Doc: "depth of the bucket; the largest packet has to fit"},
+		{Name: "burst/brief", JSON: "burst", Unit: qdisc.Size, Show: qdisc.Brief, Text: "burst %s "},
 		{Name: "burst/cell", JSON: "burst", Unit: qdisc.Size, Show: qdisc.Details, Text: "burst %s/1 "},
 		{Name: "mpu", Unit: qdisc.Size, Show: qdisc.Details, Default: "0", Doc: "bytes that a packet counts at least"},
 		{Name: "peakrate", Unit: qdisc.Rate, Show: qdisc.TextOnly, Default: "none", Doc: "how fast a burst may go"},
-		{Name: "minburst", Aliases: []string{"mtu"}, Unit: qdisc.Size, Show: qdisc.Brief,
+		{Name: "minburst", Aliases: []string{"mtu"}, Unit: qdisc.Size, Show: qdisc.Input,
 			Doc: "depth of the bucket of peakrate; the largest packet has to fit"},
+		{Name: "minburst/brief", JSON: "minburst", Unit: qdisc.Size, Show: qdisc.Brief, Text: "minburst %s "},
 		{Name: "mtu/cell", JSON: "mtu", Unit: qdisc.Size, Show: qdisc.Details, Text: "mtu %s/1 "},
 		{Name: "mpu/peak", JSON: "mpu", Unit: qdisc.Size, Show: qdisc.Details, Text: "mpu %s "},
 		{Name: "latency", Unit: qdisc.Time, Show: qdisc.Input, Doc: "how long a packet may wait; sets limit"},
 		{Name: "lat", Unit: qdisc.Time, Show: qdisc.Output},
-		{Name: "limit", Unit: qdisc.Size, Doc: "bytes that may wait"},
+		{Name: "limit", Unit: qdisc.Size, Show: qdisc.Input, Doc: "bytes that may wait"},
+		{Name: "limit/shown", JSON: "limit", Unit: qdisc.Size, Text: "limit %s "},
 		{Name: "overhead", Unit: qdisc.Number, Default: "0", Doc: "bytes added to every packet"},
 		{Name: "linklayer", Unit: qdisc.Word, Show: qdisc.Brief, Default: "ethernet", Doc: "ethernet, or atm to count in cells"},
 		{Name: "linklayer/all", JSON: "linklayer", Unit: qdisc.Word, Show: qdisc.Details, Text: "linklayer %s "},
