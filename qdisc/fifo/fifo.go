@@ -1,3 +1,5 @@
+// Packet path, except Change, Dump and the tables.
+
 // Package fifo has the three plain queues: pfifo counts packets, bfifo counts
 // bytes, pfifo_head_drop counts packets and, when full, makes room at the front
 // (net/sched/sch_fifo.c).

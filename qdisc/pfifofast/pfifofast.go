@@ -1,3 +1,5 @@
+// Packet path, except Dump and Kind.
+
 // Package pfifofast is pfifo_fast, what an interface has when nobody asked for
 // anything: three bands in strict order, chosen by priority through a fixed map
 // (net/sched/sch_generic.c).

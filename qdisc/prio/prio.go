@@ -1,3 +1,5 @@
+// Packet path, except Change, SetClassifier, Walk, Graft, Dump and Kind.
+
 // Package prio is strict priority between bands: a band is served only while
 // all bands before it have nothing to send (net/sched/sch_prio.c).
 //

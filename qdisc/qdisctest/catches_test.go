@@ -1,6 +1,7 @@
 package qdisctest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -326,6 +327,47 @@ func TestTheSuiteCatchesCarelessParents(t *testing.T) {
 			}}
 			expect(t, &cfg, shape{over: true}, c.want)
 			expect(t, &cfg, shape{over: true, under: true}, c.want)
+		})
+	}
+}
+
+// halfway refuses every change, after it made half of it.
+type halfway struct {
+	Fifo
+	sheds, plain bool
+}
+
+func (q *halfway) Change(ctx *qdisc.Context, v qdisc.Values) error {
+	switch {
+	case q.plain:
+		return errors.New("refused")
+	case q.sheds:
+		q.Fifo.Shed(ctx, 1)
+	default:
+		q.Limit++
+	}
+	return &qdisc.Error{Errno: syscall.EINVAL}
+}
+
+func (q *halfway) Dump() qdisc.Values { return qdisc.Values{}.Set("limit", uint64(q.Limit)) }
+
+func TestTheSuiteCatchesRefusalsThatChange(t *testing.T) {
+	for _, c := range []struct {
+		fault string
+		q     halfway
+		want  string
+	}{
+		{"a parameter set", halfway{}, "was refused .* and changed"},
+		{"a packet dropped", halfway{sheds: true}, "was refused .* and dropped"},
+		{"a refusal that is not the kernel's", halfway{plain: true}, `is not a \*qdisc.Error`},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			cfg := Config{
+				New:     func(qdisc.Env) qdisc.Qdisc { f := c.q; f.Limit = 10; return &f },
+				Changes: []qdisc.Values{{}},
+			}
+			expect(t, &cfg, shape{}, c.want)
+			expect(t, &cfg, shape{under: true}, c.want)
 		})
 	}
 }

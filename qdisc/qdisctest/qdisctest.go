@@ -16,6 +16,7 @@
 //   - Peek shows what Dequeue gives;
 //   - NextAt is never late, lies ahead, and is reached in the end;
 //   - Shed gives between one packet and what was asked;
+//   - a refused change changes nothing, and a repeated notice does no harm;
 //   - packets of one order key leave in the order they came.
 //
 // Each sequence is then run again on a new instance, which has to do exactly the

@@ -2,6 +2,7 @@ package qdisctest
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 
 	"sluice/qdisc"
@@ -26,7 +27,7 @@ func (w *world) leaves() []qdisc.ClassID {
 func (w *world) configure(o op) {
 	w.peeked, w.idle = nil, false
 	w.newOrder()
-	before := w.drops
+	drops, state := w.drops, w.state()
 	var refused error
 	err := qdisc.Edit(w.path, func() error {
 		switch o.do {
@@ -55,14 +56,32 @@ func (w *world) configure(o op) {
 		w.t.Fatalf("%v: %v", o, err)
 	}
 	if refused != nil {
-		if w.drops != before {
-			w.t.Fatalf("%v was refused (%v), and dropped %d", o, refused, w.drops-before)
+		if w.drops != drops {
+			w.t.Fatalf("%v was refused (%v), and dropped %d", o, refused, w.drops-drops)
+		}
+		if now := w.state(); now != state {
+			w.t.Fatalf("%v was refused (%v), and changed\n%s\nto\n%s", o, refused, state, now)
 		}
 		if e := (*qdisc.Error)(nil); !errors.As(refused, &e) {
 			w.t.Fatalf("%v: error %v is not a *qdisc.Error", o, refused)
 		}
 		w.see("refusal", uint64(o.do))
 	}
+}
+
+// state returns the parameters of the discipline under test and its classes.
+func (w *world) state() string {
+	text := ""
+	if q, ok := w.q.(qdisc.Dumper); ok {
+		text = fmt.Sprint(q.Dump())
+	}
+	if q, ok := w.q.(qdisc.Classful); ok {
+		q.Walk(func(c qdisc.Class) bool {
+			text += fmt.Sprintf(" %v under %v: %v, %d packets", c.ID, c.Parent, c.Params, c.Len)
+			return true
+		})
+	}
+	return text
 }
 
 func (w *world) editClass(q qdisc.ClassEditor, o op) error {
