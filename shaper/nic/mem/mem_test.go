@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
-	"sluice/bql"
 	"sluice/dequeue"
 	"sluice/qdisc"
 	"sluice/shaper/nic/mem"
@@ -109,6 +106,19 @@ func TestFractionsOfANanosecondAreNotLost(t *testing.T) {
 	if want := 800 * time.Millisecond; end != want {
 		t.Errorf("the last frame ends at %v, want %v", end, want)
 	}
+}
+
+// An idle wire starts anew: a frame's fraction goes into the one right behind
+// it, and no further.
+func TestFractionEndsWithTheBusyPeriod(t *testing.T) {
+	a, _ := mem.Pair("a", "b", mem.Config{Rate: 3_000_000_000})
+	pool := pool(t, 2)
+	got := record(a)
+	for i, at := range []time.Duration{0, 1000} {
+		a.TxQueue(0).Post(frame(t, pool, uint32(i), 100))
+		a.TxQueue(0).Kick(at)
+	}
+	wantDepartures(t, *got, departure{0, 0, 266}, departure{1, 1000, 1266})
 }
 
 func TestInfinitelyFastLinkSendsWithinTheKick(t *testing.T) {
@@ -246,6 +256,28 @@ func TestQueuesShareTheWireFrameByFrame(t *testing.T) {
 		departure{20, 200 * us, 300 * us},
 		departure{2, 300 * us, 400 * us},
 		departure{21, 400 * us, 500 * us})
+}
+
+// What NextAt says of a queue whose frames wait counts those of the other
+// queues that go before.
+func TestAnnouncementsCountTheOtherQueues(t *testing.T) {
+	a, b := mem.Pair("a", "b", mem.Config{Rate: 8_000_000, Queues: 3})
+	pool := pool(t, 16)
+	for _, f := range []struct{ queue, length int }{{1, 1000}, {0, 10}, {0, 10}, {1, 100}, {2, 300}} {
+		a.TxQueue(f.queue).Post(frame(t, pool, 0, f.length))
+		a.TxQueue(f.queue).Kick(0)
+	}
+	for q, want := range []time.Duration{1310 * time.Microsecond, 1000 * time.Microsecond, 1300 * time.Microsecond} {
+		if at := b.RxQueue(q).NextAt(); at != want {
+			t.Errorf("queue %d: arrival announced for %v, want %v", q, at, want)
+		}
+		if at := a.TxQueue(q).NextAt(); at != want {
+			t.Errorf("queue %d: completion announced for %v, want %v", q, at, want)
+		}
+	}
+	if at := a.NextAt(); at != time.Millisecond {
+		t.Errorf("port: %v, want the earliest", at)
+	}
 }
 
 func TestReceiverDropsWhatFindsItsRingFull(t *testing.T) {
@@ -420,142 +452,6 @@ func TestLostCarrierCompletesWhatHadNotStartedAsLost(t *testing.T) {
 	}
 }
 
-// Whatever the order of calls: no frame is made, lost or swapped within its
-// queue, descriptors return with exactly the bytes posted, and the wire never
-// carries two frames at a time.
-func TestConservation(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		queues := rapid.IntRange(1, 3).Draw(t, "queues")
-		c := mem.Config{
-			Rate:               rapid.SampledFrom([]uint64{0, 1_000_000, 999_999_937}).Draw(t, "rate"),
-			Latency:            time.Duration(rapid.IntRange(0, 5000).Draw(t, "latency")) * time.Microsecond,
-			CompletionDelay:    time.Duration(rapid.IntRange(0, 100).Draw(t, "delay")) * time.Microsecond,
-			CompletionInterval: time.Duration(rapid.IntRange(0, 1000).Draw(t, "interval")) * time.Microsecond,
-			Ring:               8, RxRing: 1000, Queues: queues,
-		}
-		a, b := mem.Pair("a", "b", c)
-		const slots = 64
-		pool, _ := qdisc.NewPool(qdisc.PoolConfig{Packets: slots, FrameSize: 512})
-		ctx := qdisc.NewContext(pool, 1)
-
-		var now time.Duration
-		sent, got := make([][]uint32, queues), make([][]uint32, queues)
-		posted, reaped := make([]int, queues), make([]int, queues)
-		next := uint32(0)
-		receive := func(q int) {
-			ctx.Now = now
-			var l qdisc.List
-			b.RxQueue(q).Receive(ctx, &l, 8)
-			for p := l.Pop(); p != nil; p = l.Pop() {
-				got[q] = append(got[q], number(p))
-				p.Free()
-			}
-		}
-		reap := func(q int) {
-			_, bytes := a.TxQueue(q).Reap(now)
-			reaped[q] += bytes
-		}
-		queue := func(t *rapid.T) int { return rapid.IntRange(0, queues-1).Draw(t, "queue") }
-		t.Repeat(map[string]func(*rapid.T){
-			"post": func(t *rapid.T) {
-				q := queue(t)
-				p := pool.Get()
-				if p == nil {
-					return
-				}
-				p.SetLen(rapid.IntRange(4, 200).Draw(t, "length"))
-				binary.BigEndian.PutUint32(p.Bytes(), next)
-				room := a.TxQueue(q).Room()
-				n := p.Len()
-				if ok := a.TxQueue(q).Post(p); ok != (room > 0) {
-					t.Fatalf("Post says %v with room %d", ok, room)
-				} else if !ok {
-					p.Free()
-					return
-				}
-				posted[q] += n
-				sent[q] = append(sent[q], next)
-				next++
-			},
-			"kick":    func(t *rapid.T) { a.TxQueue(queue(t)).Kick(now) },
-			"reap":    func(t *rapid.T) { reap(queue(t)) },
-			"receive": func(t *rapid.T) { receive(queue(t)) },
-			"time":    func(t *rapid.T) { now += time.Duration(rapid.IntRange(0, 2_000_000).Draw(t, "ns")) },
-		})
-		for q := range queues {
-			a.TxQueue(q).Kick(now)
-		}
-		for at := min(a.NextAt(), b.NextAt()); at != qdisc.Never; at = min(a.NextAt(), b.NextAt()) {
-			now = max(now, at)
-			for q := range queues {
-				receive(q)
-				reap(q)
-			}
-		}
-		for q := range queues {
-			if len(sent[q]) != len(got[q]) {
-				t.Fatalf("queue %d: sent %v, got %v", q, sent[q], got[q])
-			}
-			for i := range sent[q] {
-				if sent[q][i] != got[q][i] {
-					t.Fatalf("queue %d: sent %v, got %v", q, sent[q], got[q])
-				}
-			}
-			if posted[q] != reaped[q] {
-				t.Errorf("queue %d: %d bytes posted, %d completed", q, posted[q], reaped[q])
-			}
-		}
-		if pool.Available() != slots {
-			t.Errorf("%d of %d slots are free at the end", pool.Available(), slots)
-		}
-	})
-}
-
-// A queue that always has more to send ends with a limit that covers one
-// completion interval at line rate, and not much more than two: one batch
-// being completed, one being filled.
-func TestBQLLearnsRateTimesCompletionInterval(t *testing.T) {
-	for _, c := range []mem.Config{
-		{Rate: 100_000_000, CompletionInterval: 500 * time.Microsecond, Ring: 4096},
-		{Rate: 1_000_000_000, CompletionInterval: 200 * time.Microsecond, Ring: 4096},
-		{Rate: 1_000_000_000, CompletionInterval: 2 * time.Millisecond, Ring: 4096},
-	} {
-		a, _ := mem.Pair("a", "b", c)
-		pool := pool(t, 4096)
-		bits := 0 // on the wire in the last second
-		const seconds = 10
-		a.Sink(func(p *qdisc.Packet, start, _ time.Duration) {
-			if start >= (seconds-1)*time.Second {
-				bits += p.Len() * 8
-			}
-		})
-		var l bql.Limit
-		l.Init(0)
-		tx := a.TxQueue(0)
-		for now := time.Duration(0); now < seconds*time.Second; now = tx.NextAt() {
-			if n, bytes := tx.Reap(now); n > 0 {
-				l.Completed(uint32(bytes), bql.Tick(now/time.Millisecond))
-			}
-			for l.Avail() >= 0 {
-				p := frame(t, pool, 0, 1514)
-				l.Queued(uint32(p.Len()), bql.Tick(now/time.Millisecond))
-				if !tx.Post(p) {
-					t.Fatal("the ring is too small for this test")
-				}
-			}
-			tx.Kick(now)
-		}
-		tx.Reap(seconds * time.Second)
-		batch := int(c.Rate / 8 * uint64(c.CompletionInterval) / uint64(time.Second))
-		if got := int(l.Snapshot().Limit); got < batch-1514 || got > 2*batch+2*1514 {
-			t.Errorf("%d bit/s, completions every %v (%d bytes): limit %d", c.Rate, c.CompletionInterval, batch, got)
-		}
-		if float64(bits) < 0.999*float64(c.Rate) {
-			t.Errorf("%d bit/s, completions every %v: only %d bit/s left", c.Rate, c.CompletionInterval, bits)
-		}
-	}
-}
-
 func TestImpossibleLinksAreRefused(t *testing.T) {
 	for _, c := range []mem.Config{
 		{Ring: 3}, {Ring: -4}, {RxRing: -1}, {Queues: -1}, {MTU: 10}, {MTU: 70000}, {Overhead: -1}, {Latency: -1},
@@ -563,54 +459,5 @@ func TestImpossibleLinksAreRefused(t *testing.T) {
 		if _, _, err := mem.NewPair("a", "b", c); err == nil {
 			t.Errorf("%+v: no error", c)
 		}
-	}
-}
-
-// cycle carries a batch across and back to the pool.
-func cycle(tx *mem.TxQueue, rx *mem.RxQueue, pool *qdisc.Pool, ctx *qdisc.Context, l *qdisc.List) {
-	for range 32 {
-		p := pool.Get()
-		p.SetLen(1000)
-		tx.Post(p)
-	}
-	tx.Kick(ctx.Now)
-	for at := tx.NextAt(); at != qdisc.Never; at = tx.NextAt() {
-		ctx.Now = at
-		tx.Reap(at)
-	}
-	rx.Receive(ctx, l, 64)
-	for p := l.Pop(); p != nil; p = l.Pop() {
-		p.Free()
-	}
-}
-
-func TestNoAllocation(t *testing.T) {
-	a, b := mem.Pair("a", "b", mem.Config{Rate: 1_000_000_000, CompletionInterval: 50 * time.Microsecond})
-	pool, other := pool(t, 64), pool(t, 64)
-	l := new(qdisc.List)
-	for name, ctx := range map[string]*qdisc.Context{
-		"same pool": qdisc.NewContext(pool, 1), "copied": qdisc.NewContext(other, 1),
-	} {
-		if n := testing.AllocsPerRun(100, func() { cycle(a.TxQueue(0), b.RxQueue(0), pool, ctx, l) }); n != 0 {
-			t.Errorf("%s: %v allocations in 32 packets", name, n)
-		}
-	}
-}
-
-func BenchmarkCross(bm *testing.B) {
-	for name, c := range map[string]mem.Config{
-		"infinite": {}, "1Gbit": {Rate: 1_000_000_000, CompletionInterval: 50 * time.Microsecond},
-	} {
-		bm.Run("rate="+name, func(bm *testing.B) {
-			a, b := mem.Pair("a", "b", c)
-			pool := pool(bm, 64)
-			ctx := qdisc.NewContext(pool, 1)
-			l := new(qdisc.List)
-			bm.ReportAllocs()
-			for range bm.N {
-				cycle(a.TxQueue(0), b.RxQueue(0), pool, ctx, l)
-			}
-			bm.ReportMetric(float64(bm.Elapsed().Nanoseconds())/float64(bm.N)/32, "ns/pkt")
-		})
 	}
 }

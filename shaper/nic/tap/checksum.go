@@ -31,7 +31,6 @@ func sum(b []byte, acc uint64) uint64 {
 		rest += uint64(b[0]) << 8
 	}
 	acc, c = bits.Add64(acc, rest, c)
-	acc, c = bits.Add64(acc, c, 0)
 	return acc + c
 }
 

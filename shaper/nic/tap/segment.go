@@ -118,9 +118,8 @@ func (c *cutter) start(b []byte, h vnet) bool {
 	c.pos = c.data
 
 	// The length of the super-packet comes off the seed, as a ones' complement
-	// subtraction.
-	length := uint32(len(b) - c.l4)
-	c.pseudo = uint64(binary.BigEndian.Uint16(b[c.check:])) + uint64(^uint16(length)) + uint64(^uint16(length>>16))
+	// subtraction. It is below 64 KiB, because maxSuper is.
+	c.pseudo = uint64(binary.BigEndian.Uint16(b[c.check:])) + uint64(^uint16(len(b)-c.l4))
 	binary.BigEndian.PutUint16(b[c.check:], 0)
 	if !c.v6 {
 		c.id = binary.BigEndian.Uint16(b[l3+4:])
