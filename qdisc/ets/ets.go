@@ -406,14 +406,14 @@ var Kind = qdisc.Kind{
 	Params: []qdisc.Param{
 		{Name: "bands", Unit: qdisc.Number, Default: "strict and quanta added up", Doc: "number of bands, 1 to 16"},
 		{Name: "strict", Unit: qdisc.Number, Default: "0", Doc: "how many bands, the first ones, are strict"},
-		{Name: "quanta", Unit: qdisc.Numbers, Default: "a full frame each", Doc: "bytes per round of each weighted band"},
+		{Name: "quanta", Unit: qdisc.Sizes, Default: "a full frame each", Doc: "bytes per round of each weighted band"},
 		{Name: "priomap", Unit: qdisc.Numbers, Default: "the last band",
 			Doc: "band of each of the 16 priorities, counted from 0"},
 	},
 	ClassParams: []qdisc.Param{
-		{Name: "quantum", Unit: qdisc.Number, Doc: "bytes per round of a weighted band"},
+		{Name: "quantum", Unit: qdisc.Size, Text: "quantum %d ", Doc: "bytes per round of a weighted band"},
 	},
-	Flags: qdisc.IsClassful | qdisc.HasClasses,
+	Flags: qdisc.IsClassful,
 	Check: check,
 	New: func(env qdisc.Env, v qdisc.Values) (qdisc.Qdisc, error) {
 		frame := uint32(env.MTU + env.HeaderLen)

@@ -66,32 +66,24 @@ func TestConformance(t *testing.T) {
 	mix := qdisc.Values{
 		"bands": {N: 5}, "strict": {N: 2}, "quanta": numbers(300, 1514, 5000), "priomap": identity(5),
 	}
-	for name, v := range map[string]qdisc.Values{
-		"mix":      mix,
-		"weighted": {"bands": {N: 3}, "priomap": identity(3)},
-		"strict":   {"bands": {N: 3}, "strict": {N: 3}, "priomap": identity(3)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			qdisctest.Run(t, qdisctest.Config{
-				Name:  "ets",
-				New:   func(env qdisc.Env) qdisc.Qdisc { return build(t, env, v) },
-				Order: func(p *qdisc.Packet) uint64 { return uint64(p.Priority)<<32 | uint64(p.Mark) },
-				// Bands come, go, and change sides, and some of it is refused.
-				Changes: []qdisc.Values{
-					mix,
-					{"bands": {N: 1}},
-					{"bands": {N: 16}, "strict": {N: 8}, "priomap": identity(16)},
-					{"bands": {N: 5}, "strict": {N: 5}, "priomap": identity(5)},
-					{"bands": {N: 5}, "quanta": numbers(100, 100, 100), "priomap": identity(5)},
-					{"bands": {N: 3}, "strict": {N: 1}, "quanta": numbers(9000), "priomap": identity(3)},
-					{"bands": {N: 3}, "strict": {N: 4}},
-					{"bands": {N: 3}, "quanta": numbers(1, 0)},
-					{},
-				},
-				ClassValues: []qdisc.Values{{}, qdisc.Values{}.Set("quantum", 700), qdisc.Values{}.Set("quantum", 0)},
-			})
-		})
-	}
+	qdisctest.Run(t, qdisctest.Config{
+		Name:  "ets",
+		New:   func(env qdisc.Env) qdisc.Qdisc { return build(t, env, mix) },
+		Order: func(p *qdisc.Packet) uint64 { return uint64(p.Priority)<<32 | uint64(p.Mark) },
+		// Bands come, go, and change sides, and some of it is refused.
+		Changes: []qdisc.Values{
+			mix,
+			{"bands": {N: 1}},
+			{"bands": {N: 16}, "strict": {N: 8}, "priomap": identity(16)},
+			{"bands": {N: 5}, "strict": {N: 5}, "priomap": identity(5)},
+			{"bands": {N: 5}, "quanta": numbers(100, 100, 100), "priomap": identity(5)},
+			{"bands": {N: 3}, "strict": {N: 1}, "quanta": numbers(9000), "priomap": identity(3)},
+			{"bands": {N: 3}, "strict": {N: 4}},
+			{"bands": {N: 3}, "quanta": numbers(1, 0)},
+			{},
+		},
+		ClassValues: []qdisc.Values{{}, qdisc.Values{}.Set("quantum", 700), qdisc.Values{}.Set("quantum", 0)},
+	})
 }
 
 func TestScripts(t *testing.T) {
