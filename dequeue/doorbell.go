@@ -48,7 +48,7 @@ func (t *Txq) ring(now time.Duration) {
 			t.stop(now)
 			return
 		case KickDown:
-			t.off |= down
+			t.wentDown(now)
 			return
 		}
 	}
@@ -70,11 +70,14 @@ func (t *Txq) FlushNow(ctx *qdisc.Context) {
 	}
 }
 
-// NextFlush returns the instant at which Flush has to be called again, or
-// [qdisc.Never] when all is rung. A device that is down is asked by Reap.
+// NextFlush returns the instant at which another turn is needed on account of
+// unrung packets, or [qdisc.Never] when all is rung.
 func (t *Txq) NextFlush() time.Duration {
-	if t.unrung == 0 || t.off&(down|frozen) != 0 {
+	switch {
+	case t.unrung == 0 || t.off&frozen != 0:
 		return qdisc.Never
+	case t.off&down != 0:
+		return t.downAt + downPoll
 	}
 	return t.flushAt
 }

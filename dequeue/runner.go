@@ -367,18 +367,29 @@ func (r *Runner) blocked() *Txq {
 }
 
 // NextAt returns the instant at which the runner has to be scheduled because its
-// root, throttled until then, can yield again (qdisc_watchdog); [qdisc.Never]
-// when it is empty, or waits for something else.
+// root, throttled until then, can yield again (qdisc_watchdog), or because its
+// device, down now, has to be asked again; [qdisc.Never] when it is empty, or
+// waits for something else.
 func (r *Runner) NextAt() time.Duration {
 	if r.base.Len() == 0 {
 		return qdisc.Never
 	}
+	if t := r.blocked(); t != nil && t.off&down != 0 {
+		return t.downAt + downPoll
+	}
 	return r.nextAt
 }
 
-// Waiting reports that packets wait for a stopped txq. The worker then looks for
-// completions at least every 50 µs.
-func (r *Runner) Waiting() bool { return r.base.Len() > 0 && r.blocked() != nil }
+// Waiting reports that packets wait for a txq which a completion or its driver
+// will start again. No descriptor announces that: the worker looks at least
+// every 50 µs.
+func (r *Runner) Waiting() bool {
+	if r.base.Len() == 0 {
+		return false
+	}
+	t := r.blocked()
+	return t != nil && t.off&(down|frozen) == 0
+}
 
 // Len returns the packets queued, those that a driver gave back included.
 func (r *Runner) Len() int { return r.base.Len() }

@@ -48,6 +48,7 @@ type Txq struct {
 	transStart time.Duration // trans_start: last post or stop
 	stoppedAt  time.Duration // instant of the last driver XOFF
 	retriedAt  time.Duration // instant of the last stop that time alone ended
+	downAt     time.Duration // instant at which the device was last found down
 	timedOut   time.Duration // instant of the last timeout reported
 
 	bql   bql.Limit
@@ -67,6 +68,10 @@ const (
 // retryAfter ends a driver XOFF that no completion ends: a driver's wake is not
 // announced by any descriptor.
 const retryAfter = 50 * time.Microsecond
+
+// downPoll is how often a device that is down is asked whether it still is, when
+// something waits for it.
+const downPoll = 10 * time.Millisecond
 
 // Doorbell says how soon posted packets are made visible to the device.
 type Doorbell uint8
@@ -144,7 +149,7 @@ func (t *Txq) adopt(d Driver, now time.Duration) {
 	t.transStart = now
 	t.off &= frozen
 	if d.Down() {
-		t.off |= down
+		t.wentDown(now)
 	}
 	if t.room = d.Room(); t.room <= 0 {
 		t.stop(now)
@@ -306,6 +311,11 @@ func (t *Txq) stop(now time.Duration) {
 	t.touch(now)
 }
 
+func (t *Txq) wentDown(now time.Duration) {
+	t.off |= down
+	t.downAt = now
+}
+
 // Reap collects completions, tells BQL of them, and wakes the queue if nothing
 // holds it any longer; its waiting runners are then scheduled. Start of a turn.
 func (t *Txq) Reap(ctx *qdisc.Context) {
@@ -339,10 +349,14 @@ func (t *Txq) resume(now time.Duration, progress bool) {
 	if off&stackXOFF != 0 && t.bql.Avail() >= 0 {
 		off &^= stackXOFF
 	}
-	if off&down != 0 && !t.driver.Down() {
-		off &^= down
-		t.flushAt = now
-		t.transStart = now
+	if off&down != 0 {
+		if t.driver.Down() {
+			t.downAt = now
+		} else {
+			off &^= down
+			t.flushAt = now
+			t.transStart = now
+		}
 	}
 	if off&driverXOFF != 0 {
 		if progress {

@@ -21,6 +21,9 @@ type Queue struct {
 	bands [3]qdisc.List
 }
 
+// Inside returns the packets in the bands.
+func (q *Queue) Inside() int { return q.bands[0].Len() + q.bands[1].Len() + q.bands[2].Len() }
+
 // CanBypass implements qdisc.Bypasser.
 func (q *Queue) CanBypass() bool { return q.Bypass }
 

@@ -76,18 +76,27 @@ type Packet struct {
 
 // Send submits n packets in one burst.
 func (l *Lane) Send(n int, kind Packet) {
+	l.SendEach(n, func(uint32) Packet { return kind })
+}
+
+// SendEach is Send with a description for each packet, by its number.
+func (l *Lane) SendEach(n int, describe func(id uint32) Packet) {
 	for range n {
 		p := l.rig.Ctx.Pool.Get()
 		if p == nil {
 			panic("dequeuetest: the pool has run out")
 		}
 		l.last++
+		kind := describe(l.last)
 		p.SetLen(kind.Len)
 		p.Mark, p.Priority, p.Queue = l.last, kind.Priority, kind.Queue
 		l.burst.Push(p)
 	}
 	l.Runner.Submit(l.rig.Ctx, &l.burst)
 }
+
+// Skip makes the next packet's number n+1.
+func (l *Lane) Skip(n uint32) { l.last = n }
 
 // Reap starts a turn on all devices.
 func (r *Rig) Reap() {
