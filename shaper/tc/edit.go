@@ -2,7 +2,10 @@ package tc
 
 import (
 	"fmt"
+	"math/bits"
+	"slices"
 	"strconv"
+	"strings"
 
 	"sluice/qdisc"
 	"sluice/shaper/tree"
@@ -219,11 +222,29 @@ func (s *parse) paramValue(kind *qdisc.Kind, params []qdisc.Param, p *qdisc.Para
 	if p.Unit == qdisc.Word {
 		return qdisc.Value{Word: text}, nil
 	}
-	n, err := s.number(p.Unit, text)
+	digits, cell, hasCell := strings.Cut(text, "/")
+	if hasCell && !takesCell(params, p, cell) {
+		return qdisc.Value{}, illegal(kind, word, text)
+	}
+	n, err := s.number(p.Unit, digits)
 	if err != nil {
 		return qdisc.Value{}, illegal(kind, word, text)
 	}
 	return qdisc.Value{N: n}, nil
+}
+
+// takesCell says whether "/cell" may follow the value of p: where the table has a
+// KEYWORD/cell to print. A cell is a power of two, the grain of the kernel's old
+// rate tables, and has no effect.
+func takesCell(params []qdisc.Param, p *qdisc.Param, cell string) bool {
+	n, err := strconv.ParseUint(cell, 0, 31)
+	if err != nil || bits.OnesCount64(n) != 1 {
+		return false
+	}
+	return slices.ContainsFunc(params, func(x qdisc.Param) bool {
+		keyword, is := strings.CutSuffix(x.Name, "/cell")
+		return is && (keyword == p.Name || slices.Contains(p.Aliases, keyword))
+	})
 }
 
 // list takes numbers up to the next word that is none.

@@ -70,6 +70,21 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
+// A burst may be followed by a cell size; what is no power of two, and what is no
+// burst, is refused.
+func TestCells(t *testing.T) {
+	c := parse(t, "qdisc add dev d0 root tbf rate 1mbit burst 10k/8 latency 50ms peakrate 2mbit mtu 2000/16")
+	if v := c.Request.Values; v.N("burst", 0) != 10240 || v.N("minburst", 0) != 2000 {
+		t.Errorf("%+v", v)
+	}
+	for _, bad := range []string{"burst 10k/3", "burst 10k/", "burst /8", "burst 10k/8/8", "limit 10k/8", "rate 1mbit/8"} {
+		line := "qdisc add dev d0 root tbf " + bad
+		if _, err := tc.Parse(strings.Fields(line), lookup); err == nil || !strings.HasPrefix(err.Error(), "tbf: illegal value for") {
+			t.Errorf("tc %s: %v", line, err)
+		}
+	}
+}
+
 func TestFilterErrors(t *testing.T) {
 	for line, want := range map[string]tc.Error{
 		"filter add dev d0 protocol xx u32":       {Msg: `Error: argument "xx" is wrong: invalid protocol`, Code: 255},

@@ -75,10 +75,7 @@ func TestReplayNoticesADifference(t *testing.T) {
 		}, "all left in"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, tr := range load(t) {
-				if tr.Name != c.trace {
-					continue
-				}
+			for _, tr := range load(t, c.trace) {
 				if why := tr.reason(); why != "" {
 					t.Skip(why)
 				}
