@@ -7,9 +7,10 @@
 // A strict band is served only while the strict bands before it have nothing to
 // send, and a weighted band only while none of them has. The weighted bands
 // share what is left in the ratio of their quanta (see qdisc/internal/round), so
-// that none of them starves the others: it waits for at most the other bands'
-// quanta and a full frame of each. That is the mix for a link whose urgent
-// traffic is small by nature, or limited before it gets here.
+// that none of them starves the others: one whose quantum is a full frame or more
+// waits for at most the quantum and a full frame of each other. That is the mix
+// for a link whose urgent traffic is small by nature, or limited by a tbf below
+// its band.
 //
 //	bands     how many, 1 to 16; tc adds up strict and quanta when not given
 //	strict    how many of them, the first ones, are strict; default 0
@@ -31,9 +32,8 @@
 // A change replaces all parameters. Packets in bands that it removes are
 // dropped; a band that becomes weighted joins the round with a fresh quantum.
 //
-// Difference from the kernel: a strict band that holds its packets back (a tbf
-// below it, say) lets the bands behind it send, as in the kernel; here a
-// weighted band does too.
+// Difference from the kernel: there a strict band that holds its packets back lets
+// the bands behind it send, but a weighted one does not. Here both do.
 package ets
 
 import (

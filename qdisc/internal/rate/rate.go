@@ -61,9 +61,6 @@ func New(c Config) Rate {
 	}
 }
 
-// BytesPerSecond returns the rate.
-func (r *Rate) BytesPerSecond() uint64 { return r.rate }
-
 // Wire returns what a packet of n bytes counts for: overhead first, then the
 // minimum, then cells.
 func (r *Rate) Wire(n uint32) uint64 {
@@ -150,5 +147,5 @@ func (b *Bucket) After(elapsed time.Duration, n uint32) int64 {
 	return have - b.Cost(n)
 }
 
-// Settle stores what After returned.
+// Settle stores what After returned. It may be a debt, down to −2⁶².
 func (b *Bucket) Settle(credit int64) { b.credit = credit }
