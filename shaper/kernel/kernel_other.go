@@ -33,3 +33,15 @@ func Qdiscs(ifindex int) ([]Object, error) {
 func Classes(ifindex int) ([]Object, error) {
 	return nil, opError("list classes", "", "", ErrNotSupported)
 }
+
+type TC struct{}
+
+func OpenTC() (*TC, error)                        { return nil, opError("open rtnetlink", "", "", ErrNotSupported) }
+func (*TC) Close() error                          { return nil }
+func (*TC) ReplacePfifo(Where, Pfifo) error       { return ErrNotSupported }
+func (*TC) ReplaceTbf(Where, Tbf) error           { return ErrNotSupported }
+func (*TC) ReplaceHtb(Where, Htb) error           { return ErrNotSupported }
+func (*TC) ReplaceHtbClass(Where, HtbClass) error { return ErrNotSupported }
+func (*TC) ReplaceMq(ifindex int) error           { return ErrNotSupported }
+func (*TC) DeleteQdisc(Where) error               { return ErrNotSupported }
+func (*TC) DeleteClass(Where) error               { return ErrNotSupported }

@@ -43,33 +43,13 @@ func OpenTC() (*TC, error) {
 // Close closes the sockets.
 func (t *TC) Close() error { return errors.Join(t.tc.Close(), t.conn.Close()) }
 
-// Where says where a qdisc or class is: Parent is HandleRoot for a root qdisc,
-// else a class.
-type Where struct {
-	Ifindex int
-	Parent  uint32
-	Handle  uint32 // 0: the kernel chooses
-}
-
 func (w Where) msg() tc.Msg {
 	return tc.Msg{Family: unix.AF_UNSPEC, Ifindex: uint32(w.Ifindex), Parent: w.Parent, Handle: w.Handle}
-}
-
-// Pfifo is the kernel's pfifo.
-type Pfifo struct {
-	Limit int // packets
 }
 
 // ReplacePfifo puts a pfifo at w in place of what is there.
 func (t *TC) ReplacePfifo(w Where, p Pfifo) error {
 	return t.replace(w, tc.Attribute{Kind: "pfifo", Pfifo: &tc.FifoOpt{Limit: uint32(p.Limit)}})
-}
-
-// Tbf is the kernel's tbf.
-type Tbf struct {
-	Rate  uint64 // bytes a second, below 4 GB
-	Burst uint32 // bytes
-	Limit uint32 // bytes that may wait
 }
 
 // ReplaceTbf puts a tbf at w in place of what is there. The kernel computes the
@@ -85,24 +65,11 @@ func (t *TC) ReplaceTbf(w Where, p Tbf) error {
 	}})
 }
 
-// Htb is the kernel's htb.
-type Htb struct {
-	Default uint32 // minor of the class for what no filter takes; 0: sent unshaped
-}
-
 // ReplaceHtb puts an htb at w in place of what is there.
 func (t *TC) ReplaceHtb(w Where, p Htb) error {
 	return t.replace(w, tc.Attribute{Kind: "htb", Htb: &tc.Htb{
 		Init: &tc.HtbGlob{Version: 3, Rate2Quantum: 10, Defcls: p.Default},
 	}})
-}
-
-// HtbClass is a class of an htb.
-type HtbClass struct {
-	Rate, Ceil    uint64 // bytes a second, below 4 GB; Ceil 0 means Rate
-	Burst, Cburst uint32 // bytes
-	Quantum       uint32 // bytes; 0: the kernel computes it from Rate
-	Prio          uint32
 }
 
 // ReplaceHtbClass adds or changes the class w.Handle of an htb.

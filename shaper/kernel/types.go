@@ -92,3 +92,36 @@ type Options struct {
 	KeepPromisc    bool // when frames to other addresses are of no interest
 	KeepIngress    bool // the kernel also gets the frames that we receive
 }
+
+// Where says where a qdisc or class is: Parent is HandleRoot for a root qdisc,
+// else a class.
+type Where struct {
+	Ifindex int
+	Parent  uint32
+	Handle  uint32 // 0: the kernel chooses
+}
+
+// Pfifo is the kernel's pfifo.
+type Pfifo struct {
+	Limit int // packets
+}
+
+// Tbf is the kernel's tbf.
+type Tbf struct {
+	Rate  uint64 // bytes a second, below 4 GB
+	Burst uint32 // bytes
+	Limit uint32 // bytes that may wait
+}
+
+// Htb is the kernel's htb.
+type Htb struct {
+	Default uint32 // minor of the class for what no filter takes; 0: sent unshaped
+}
+
+// HtbClass is a class of an htb.
+type HtbClass struct {
+	Rate, Ceil    uint64 // bytes a second, below 4 GB; Ceil 0 means Rate
+	Burst, Cburst uint32 // bytes
+	Quantum       uint32 // bytes; 0: the kernel computes it from Rate
+	Prio          uint32
+}

@@ -19,6 +19,22 @@ type Flow struct {
 // its payload zero, its checksums right. It panics when size cannot hold the
 // headers.
 func (f Flow) Frame(size int) []byte {
+	return f.frame(size, nil)
+}
+
+// Payload returns a UDP frame of the flow that carries a payload.
+func (f Flow) Payload(payload []byte) []byte {
+	size := 14 + 20 + 8 + len(payload)
+	if !f.Src.Addr().Is4() {
+		size += 20
+	}
+	if f.VLAN != nil {
+		size += 4
+	}
+	return f.frame(size, payload)
+}
+
+func (f Flow) frame(size int, payload []byte) []byte {
 	b := make([]byte, 0, size)
 	b = append(b, f.DstMAC...)
 	b = append(b, f.SrcMAC...)
@@ -52,6 +68,7 @@ func (f Flow) Frame(size int) []byte {
 	b = binary.BigEndian.AppendUint16(b, f.Dst.Port())
 	b = binary.BigEndian.AppendUint16(b, udpLen)
 	b = append(b, 0, 0)
+	b = append(b, payload...)
 	b = b[:size]
 
 	// The pseudo header's addresses, protocol and length (RFC 768, RFC 8200 §8.1).

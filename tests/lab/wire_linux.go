@@ -215,7 +215,28 @@ func (h *Host) Addr6(ifname, cidr string) error {
 			return err
 		}
 	}
-	return h.addr(ifname, cidr, unix.IFA_F_NODAD)
+	if err := h.addr(ifname, cidr, unix.IFA_F_NODAD); err != nil {
+		return err
+	}
+	return h.waitLocal(cidr)
+}
+
+// waitLocal waits for the address's own route, which the kernel inserts from a
+// work queue: until then packets to it are dropped.
+func (h *Host) waitLocal(cidr string) error {
+	ip, _, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		routes, err := h.nl.RouteGet(ip)
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: %s is not usable after 2 s (%v)", h.name, cidr, err)
+		}
+	}
 }
 
 func (h *Host) addr(ifname, cidr string, flags int) error {

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -310,6 +308,3 @@ func TestIntegrationOneDoorbellForManyFrames(t *testing.T) {
 	}
 	b.wait(r, 500)
 }
-
-var _ = fmt.Sprint
-var _ = strings.Cut

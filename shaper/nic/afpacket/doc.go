@@ -10,10 +10,11 @@
 // can't say.
 //
 // Both directions copy once in user space: frames live in the worker's pool,
-// ring slots are the kernel's. In transmit, the kernel copies a second time, at
-// the doorbell. Left to itself it would let the sk_buff point into the ring, and
-// call the slot free when the sk_buff changes hands: behind a veth that is when
-// the receiver gets it, who would then read the next frame's bytes.
+// ring slots are the kernel's. In transmit the kernel copies a second time, at
+// the doorbell, because it is told that the whole frame is header. An sk_buff
+// that points into the ring would be linearised for a device without
+// scatter-gather, and copied when a veth's peer clones or keeps it; before Linux
+// 4.20 it was not, and a late receiver read the bytes of a later frame.
 //
 // Sending goes past the device's own qdisc (PACKET_QDISC_BYPASS): shaping was
 // done here. The device should have a qdisc all the same, because a veth whose
