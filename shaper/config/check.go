@@ -176,7 +176,7 @@ func (ch *checker) exists(tables string, i int, key string, owner int, id qdisc.
 	if k == nil {
 		return false
 	}
-	if madeOneByOne(k) {
+	if k.Flags&qdisc.HasClasses != 0 {
 		_, ok := ch.classes[ref{q.Dev, id}]
 		if !ok {
 			ch.at(tables, i, key, problemf(fmt.Sprintf("Add a [[class]] with classid = %q.", id), "%s has no class %q", q.Dev, id))
@@ -196,12 +196,6 @@ func (ch *checker) exists(tables string, i int, key string, owner int, id qdisc.
 	}
 	ch.at(tables, i, key, problemf(hint, "the %s %q has no class %q", k.Name, q.Handle, id))
 	return false
-}
-
-// madeOneByOne says whether the classes of a kind come from [[class]] tables. ets
-// has class parameters too, but its classes come with its bands.
-func madeOneByOne(k *qdisc.Kind) bool {
-	return k.Flags&qdisc.HasClasses != 0 && param(k.Params, "bands") == nil
 }
 
 // classCount is how many classes come with a qdisc, −1 when the port decides.

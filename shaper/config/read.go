@@ -377,7 +377,7 @@ func (d *decoder) readClass(t *table, c *Config, known []*qdisc.Kind) {
 	if k := t.kind(known); k != nil {
 		cl.Kind = k.Name
 		t.title = "[[class]] of kind " + k.Name
-		if !madeOneByOne(k) {
+		if k.Flags&qdisc.HasClasses == 0 {
 			hint := "Choose a kind that has."
 			if k.Flags&qdisc.IsClassful != 0 {
 				hint = "Remove this table; the classes are there with the qdisc, and their parameters are its own."
