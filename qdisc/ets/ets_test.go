@@ -6,6 +6,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -232,6 +233,66 @@ func TestSharesAndStarvation(t *testing.T) {
 			t.Logf("share %.5f; longest wait %d bytes of at most %d", share, longest, bound)
 		})
 	}
+}
+
+// Three bands kept full on a link of 100 Mbit/s: a strict one, held to 30 Mbit/s by
+// a tbf below it, and two weighted 3:1. All three get their shares within 1 %, and
+// the lowest is never without service for longer than the bound.
+func TestThreeBandsKeptFull(t *testing.T) {
+	const (
+		link, strict           = 12_500_000, 3_750_000 // bytes a second
+		burst, frame           = 3028, 1514
+		heavy, light           = 4542, 1514
+		nsPerByte              = time.Second / link
+		length                 = 20 * time.Second
+		heavyShare, lightShare = 0.75, 0.25
+	)
+	ctx := newContext(t)
+	q := build(t, qdisctest.Env(1), qdisc.Values{
+		"bands": {N: 3}, "strict": {N: 1}, "quanta": numbers(heavy, light), "priomap": identity(3),
+	})
+	limited, err := tbf.Kind.New(qdisctest.Env(0x10), qdisc.Values{}.Set("rate", strict).Set("burst", burst).Set("limit", 20_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.(qdisc.Classful).Graft(ctx, id(1), limited); err != nil {
+		t.Fatal(err)
+	}
+	size := func(i int) int { return 60 + i*577%1455 }
+	for i := range 36 {
+		put(ctx, q, uint32(i%3), size(i))
+	}
+
+	sent, last, longest := [3]float64{}, time.Duration(0), time.Duration(0)
+	for i := 0; ctx.Now < length; i++ {
+		p := q.Dequeue(ctx)
+		if p == nil {
+			t.Fatal("nothing leaves although two bands are full")
+		}
+		if p.Mark == 2 {
+			longest, last = max(longest, ctx.Now-last), ctx.Now
+		}
+		sent[p.Mark] += float64(p.PktLen)
+		ctx.Now += time.Duration(p.PktLen) * nsPerByte
+		band := p.Mark
+		p.Free()
+		put(ctx, q, band, size(i))
+	}
+
+	total := float64(link) * length.Seconds()
+	rest := total - strict*length.Seconds()
+	for band, want := range []float64{strict * length.Seconds(), rest * heavyShare, rest * lightShare} {
+		if sent[band] < want*0.99 || sent[band] > want*1.01 {
+			t.Errorf("band %d sent %.4f of the link, want %.4f within 1 %%", band, sent[band]/total, want/total)
+		}
+	}
+	// Between two of its packets pass: its own first one, what the heavy band may
+	// send in one turn, and what the strict band may in all of that time.
+	bound := time.Duration(float64(frame+heavy+frame+burst) / (link - strict) * float64(time.Second))
+	if longest > bound {
+		t.Errorf("the lowest band was without service for %v; the bound is %v", longest, bound)
+	}
+	t.Logf("shares %.4f %.4f %.4f; longest wait %v of at most %v", sent[0]/total, sent[1]/total, sent[2]/total, longest, bound)
 }
 
 // The obvious model: slices, and the steps of the algorithm one after the other,

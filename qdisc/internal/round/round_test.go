@@ -110,6 +110,25 @@ func TestLeaveIsIdempotent(t *testing.T) {
 	}
 }
 
+// Reset takes everybody out, also who is in the round with nothing to send.
+func TestResetLeavesNobody(t *testing.T) {
+	w := newWorld(1000, 1000, 1000)
+	for m := range int32(3) {
+		w.put(m, 500)
+	}
+	w.Members[1].Child.Reset(w.ctx, &w.base)
+	w.Reset(w.ctx, &w.base)
+	if n, free := w.base.Len(), w.ctx.Pool.Available(); n != 0 || free != w.ctx.Pool.Size() {
+		t.Errorf("len %d, %d frames free", n, free)
+	}
+	w.put(2, 500)
+	w.put(1, 500)
+	got := []string{w.take(), w.take(), w.take()}
+	if diff := cmp.Diff([]string{"C500(0)", "B500(0)", "nothing"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A model as obvious as can be: a slice for the list, and what the textbook says
 // of its head.
 type model struct {
