@@ -4,6 +4,7 @@ package qdisc
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 )
 
@@ -85,6 +86,10 @@ func (p *Param) Key() string {
 	}
 	return p.Name
 }
+
+// Taken says whether the parameter can be given. One whose name has a slash in it
+// ("burst/cell") is another way to print the parameter of that name.
+func (p *Param) Taken() bool { return p.Show != Output && !strings.Contains(p.Name, "/") }
 
 // Unit says how a value is written, stored and printed.
 type Unit uint8

@@ -368,8 +368,7 @@ func newTBF(env qdisc.Env, v qdisc.Values) (qdisc.Qdisc, error) {
 // illegal words the refusal of a value.
 const illegal = `tbf: illegal value for "%s": "%s"`
 
-// Kind is the table of tbf. A name with a slash is a way in which tc prints the
-// parameter before it.
+// Kind is the table of tbf.
 var Kind = qdisc.Kind{
 	Name: "tbf",
 	Doc:  "slows traffic down to a rate, with a token bucket",

@@ -366,7 +366,7 @@ func (t *table) params(params []qdisc.Param) qdisc.Values {
 	values := qdisc.Values{}
 	for i := range params {
 		p := &params[i]
-		if p.Show == qdisc.Output || strings.Contains(p.Name, "/") { // "burst/cell" is a way to print
+		if !p.Taken() {
 			continue
 		}
 		given := ""

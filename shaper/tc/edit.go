@@ -119,7 +119,7 @@ func (s *parse) kind(name string) error {
 // taken says whether one of params can be given.
 func taken(params []qdisc.Param) bool {
 	for i := range params {
-		if params[i].Show != qdisc.Output {
+		if params[i].Taken() {
 			return true
 		}
 	}
@@ -165,7 +165,7 @@ func (s *parse) values(kind *qdisc.Kind, params []qdisc.Param) (qdisc.Values, er
 func param(params []qdisc.Param, word string) *qdisc.Param {
 	for i := range params {
 		p := &params[i]
-		if p.Show == qdisc.Output {
+		if !p.Taken() {
 			continue
 		}
 		if p.Name == word {
