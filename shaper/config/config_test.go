@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/qdisc"
+	"sluice/shaper/classify"
 	"sluice/shaper/config"
 )
 
@@ -216,5 +218,71 @@ func TestEqual(t *testing.T) {
 		if c.Equal(parse(t, strings.Replace(full, old, with, 1))) {
 			t.Errorf("%s: still equal", change)
 		}
+	}
+}
+
+// Every field counts, places do not.
+func TestEqualLooksAtEveryField(t *testing.T) {
+	src := full + `
+[[qdisc]]
+dev = "lan0"
+root = true
+handle = "1:"
+kind = "drr"
+[[class]]
+dev = "lan0"
+parent = "1:"
+classid = "1:1"
+kind = "drr"
+quantum = "1514 B"
+`
+	c, changed := parse(t, src), parse(t, src)
+	if len(c.Classes) != 1 {
+		t.Fatalf("%d classes", len(c.Classes))
+	}
+	var walk func(path string, v reflect.Value)
+	walk = func(path string, v reflect.Value) {
+		old := reflect.ValueOf(v.Interface())
+		switch {
+		case v.Type() == reflect.TypeFor[config.Pos]():
+			v.Set(reflect.ValueOf(config.Pos{Line: 1000, Col: 1}))
+			if !c.Equal(changed) {
+				t.Errorf("%s is looked at", path)
+			}
+			v.Set(old)
+			return
+		case v.Kind() == reflect.Struct:
+			for i := range v.NumField() {
+				walk(path+"."+v.Type().Field(i).Name, v.Field(i))
+			}
+			return
+		case v.Kind() == reflect.Slice:
+			for i := range v.Len() {
+				walk(fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+			}
+			v.Set(v.Slice(0, v.Len()-1))
+		case v.Type() == reflect.TypeFor[*classify.Match]():
+			v.Set(reflect.ValueOf(classify.MustParseMatch("ip6 and length 7")))
+		case v.Type() == reflect.TypeFor[qdisc.Values]():
+			v.Set(reflect.ValueOf(qdisc.Values{"rate": {N: 7}}))
+		case v.Kind() == reflect.String:
+			v.SetString(v.String() + "x")
+		case v.Kind() == reflect.Bool:
+			v.SetBool(!v.Bool())
+		case v.CanInt():
+			v.SetInt(v.Int() + 1)
+		case v.CanUint():
+			v.SetUint(v.Uint() + 1)
+		default:
+			t.Fatalf("%s: no way to change a %s", path, v.Type())
+		}
+		if c.Equal(changed) {
+			t.Errorf("%s does not count", path)
+		}
+		v.Set(old)
+	}
+	walk("config", reflect.ValueOf(changed).Elem())
+	if !c.Equal(changed) {
+		t.Error("the test left its changes behind")
 	}
 }
