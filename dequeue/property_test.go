@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"sluice/bql"
 	"sluice/dequeue"
 	"sluice/dequeue/dequeuetest"
 	"sluice/qdisc"
@@ -15,7 +16,8 @@ import (
 type world struct {
 	rig     *dequeuetest.Rig
 	posted  map[string]uint64            // by device
-	highest map[string]map[uint32]uint32 // by lane and band or queue: the last number posted
+	highest map[string]map[uint32]uint32 // by lane and flow: the last number posted
+	limits  map[string]*bql.Limit        // by device: told of every packet and every round
 	sent    uint64
 	dropped uint64
 }
@@ -29,6 +31,7 @@ func newWorld(t *rapid.T) *world {
 		rig:     dequeuetest.NewRig(4096),
 		posted:  map[string]uint64{},
 		highest: map[string]map[uint32]uint32{},
+		limits:  map[string]*bql.Limit{},
 	}
 	w.rig.Ctx.OnDrop = func(*qdisc.Packet, qdisc.Reason) { w.dropped++ }
 	var txqs []*dequeue.Txq
@@ -48,11 +51,23 @@ func newWorld(t *rapid.T) *world {
 		}
 		dev := w.rig.AddDevice(string(rune('a'+i)), d, c)
 		txqs = append(txqs, dev.Txq)
+		limit := new(bql.Limit)
+		limit.Init(0)
+		if err := limit.SetMin(c.MinLimit); err != nil {
+			t.Fatal(err)
+		}
+		limit.Reset(0)
+		w.limits[dev.Name] = limit
 		log := d.Hook
 		d.Hook = func(e dequeuetest.Event) {
 			log(e)
-			if e.Op == dequeuetest.Post {
+			now := bql.Tick(w.rig.Ctx.Now / time.Millisecond)
+			switch e.Op {
+			case dequeuetest.Post:
+				limit.Queued(uint32(size(e.ID)), now)
 				w.post(t, dev, e.ID)
+			case dequeuetest.Reap:
+				limit.Completed(uint32(e.N), now)
 			}
 		}
 	}
@@ -94,10 +109,13 @@ func (w *world) post(t *rapid.T, dev *dequeuetest.Device, id uint32) {
 // its band and its queue.
 const flows = 6
 
+// size returns the length of a packet by its number.
+func size(id uint32) int { return 60 + int(id*97%1455) }
+
 func (w *world) send(lane *dequeuetest.Lane, n int) {
 	w.sent += uint64(n)
 	lane.SendEach(n, func(id uint32) dequeuetest.Packet {
-		return dequeuetest.Packet{Len: 60 + int(id*97%1455), Priority: id % flows % 3, Queue: uint16(id % flows / 2)}
+		return dequeuetest.Packet{Len: size(id), Priority: id % flows % 3, Queue: uint16(id % flows / 2)}
 	})
 }
 
@@ -114,15 +132,15 @@ func (w *world) check(t *rapid.T) {
 	posted := uint64(0)
 	for _, d := range w.rig.Devices {
 		st := d.Txq.Stats()
-		ring, hidden := d.Driver.OnRing()
+		_, hidden := d.Driver.OnRing()
 		if st.Unrung < hidden { // more, when it took a part and then stopped
 			t.Fatalf("%s: %d packets unrung, the device does not see %d", d.Name, st.Unrung, hidden)
 		}
 		if hidden > 0 && d.Txq.NextFlush() == qdisc.Never && !d.Txq.Frozen() {
 			t.Fatalf("%s: %d packets without a bell", d.Name, hidden)
 		}
-		if st.Limited && st.BQL.Inflight < uint32(60*ring) {
-			t.Fatalf("%s: %d bytes in flight in %d packets", d.Name, st.BQL.Inflight, ring)
+		if want := w.limits[d.Name].Snapshot(); st.Limited && st.BQL != want {
+			t.Fatalf("%s: BQL has %+v; told of every packet and round it would have %+v", d.Name, st.BQL, want)
 		}
 		if st.Packets != w.posted[d.Name] {
 			t.Fatalf("%s counts %d packets, the device saw %d", d.Name, st.Packets, w.posted[d.Name])

@@ -25,7 +25,7 @@ import (
 //	reap | pass | flush | turn                     steps of a turn, or a whole one
 //	count                                          a pass, answered in numbers
 //	complete DEVICE N                              the device is done with N packets
-//	set DEVICE [refuse=(AFTER, TIMES)] [kicks=(KICK, …)] [part=N] [down|up] [auto] [pad=N] [flushed] [lie=N]
+//	set DEVICE [refuse=(AFTER, TIMES)] [kicks=(KICK, …)] [again=N] [part=N] [down|up] [auto] [pad=N] [flushed] [lie=N]
 //	bql DEVICE max=BYTES
 //	time D                                         the clock moves on by D
 //	throttle LANE D                                yields nothing until now + D
@@ -228,6 +228,12 @@ func (s *script) set(t *testing.T, d *datadriven.TestData) {
 		case "kicks":
 			for _, k := range arg.Vals {
 				driver.Kicks = append(driver.Kicks, kicks[k])
+			}
+		case "again":
+			var n int
+			arg.Scan(t, 0, &n)
+			for range n {
+				driver.Kicks = append(driver.Kicks, dequeue.KickAgain)
 			}
 		case "part":
 			arg.Scan(t, 0, &driver.Part)

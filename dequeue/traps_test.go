@@ -80,12 +80,13 @@ func TestTrap09PacketFromBelowIsNotStuck(t *testing.T) {
 	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 10000})
 	q := &dequeuetest.Queue{Bypass: true}
 	lane := rig.AddLane("A", q, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
-	calls := 0
 	q.OnDequeue = func() {
-		if calls++; calls == 2 {
-			lane.Send(1, dequeuetest.Packet{Len: 100})
-			lane.Runner.Run(rig.Ctx)
+		if q.Len() > 0 {
+			return
 		}
+		q.OnDequeue = nil // the last packet is taken and not sent yet
+		lane.Send(1, dequeuetest.Packet{Len: 100})
+		lane.Runner.Run(rig.Ctx)
 	}
 	lane.Send(2, dequeuetest.Packet{Len: 100})
 	for rig.Sched.Pending() {
@@ -137,4 +138,17 @@ func TestTrap11ScheduleDuringARunIsNotLost(t *testing.T) {
 	}
 	lanes["B"].Runner.Close(rig.Ctx)
 	pass("AC")
+
+	// A closed runner leaves the list in order wherever it stood.
+	for _, name := range []string{"A", "C", "B"} {
+		rig.Sched.Schedule(lanes[name].Runner)
+	}
+	lanes["B"].Runner.Close(rig.Ctx)
+	lanes["A"].Runner.Close(rig.Ctx)
+	pass("C")
+	rig.Sched.Schedule(lanes["C"].Runner)
+	lanes["C"].Runner.Close(rig.Ctx)
+	if rig.Sched.Pending() {
+		t.Error("all are closed, and something is pending")
+	}
 }

@@ -215,7 +215,6 @@ func (t *Txq) xmit(now time.Duration, l *qdisc.List) bool {
 		if t.limited && t.off&stackXOFF == 0 && t.bql.Avail() < 0 {
 			t.off |= stackXOFF
 			t.stats.StackStops++
-			t.touch(now)
 		}
 		if refused || t.room <= 0 || t.off != 0 || t.unrung >= t.batch {
 			t.ring(now)

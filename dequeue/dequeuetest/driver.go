@@ -40,7 +40,7 @@ var _ dequeue.Driver = (*Driver)(nil)
 type Event struct {
 	Op Op
 	ID uint32 // Post, Refuse: the packet's Mark
-	N  int    // Bell: packets it made visible; Complete: packets completed
+	N  int    // Bell: packets it made visible; Complete: packets completed; Reap: bytes told of
 }
 
 // Op says what an Event is.
@@ -51,6 +51,7 @@ const (
 	Refuse             // a packet was refused
 	Bell               // the doorbell rang
 	Complete           // packets were completed
+	Reap               // completions were told of
 )
 
 // Refuse makes the driver take after more packets, then refuse the next times
@@ -150,6 +151,9 @@ func (d *Driver) Reap(time.Duration) (packets, bytes int) {
 	}
 	packets, bytes = d.packets, d.bytes
 	d.packets, d.bytes = 0, 0
+	if packets > 0 {
+		d.tell(Event{Op: Reap, N: bytes})
+	}
 	return packets, bytes
 }
 

@@ -15,7 +15,8 @@ type Queue struct {
 	Bypass bool          // a packet may skip it while it is empty
 	Direct bool          // it stands for no queue at all
 
-	// OnDequeue, when set, is called by every Dequeue, for what comes from below.
+	// OnDequeue, when set, is called at the end of every Dequeue, for what comes
+	// from below.
 	OnDequeue func()
 
 	bands [3]qdisc.List
@@ -43,9 +44,14 @@ func (q *Queue) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
 
 // Dequeue implements qdisc.Qdisc.
 func (q *Queue) Dequeue(ctx *qdisc.Context) *qdisc.Packet {
+	p := q.take(ctx)
 	if q.OnDequeue != nil {
 		q.OnDequeue()
 	}
+	return p
+}
+
+func (q *Queue) take(ctx *qdisc.Context) *qdisc.Packet {
 	if p := q.Unpark(); p != nil {
 		return p
 	}

@@ -133,7 +133,21 @@ func (r *Rig) Log() string {
 	for _, d := range r.Devices {
 		d.closeList()
 		if len(d.words) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", d.Name, strings.Join(d.words, " "))
+			fmt.Fprintf(&b, "%s:", d.Name)
+		}
+		for i := 0; i < len(d.words); {
+			j := i + 1
+			for j < len(d.words) && d.words[j] == d.words[i] {
+				j++
+			}
+			fmt.Fprintf(&b, " %s", d.words[i])
+			if j-i > 1 {
+				fmt.Fprintf(&b, "×%d", j-i)
+			}
+			i = j
+		}
+		if len(d.words) > 0 {
+			b.WriteByte('\n')
 		}
 		d.words = d.words[:0]
 	}
@@ -147,6 +161,9 @@ func (d *Device) note(e Event) {
 			d.list = n
 		}
 		d.ids = append(d.ids, e.ID)
+		return
+	}
+	if e.Op == Reap {
 		return
 	}
 	d.closeList()

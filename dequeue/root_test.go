@@ -1,0 +1,101 @@
+package dequeue_test
+
+import (
+	"testing"
+
+	"sluice/dequeue"
+	"sluice/dequeue/dequeuetest"
+	"sluice/qdisc"
+)
+
+// A root that is replaced gives up its packets and those that a driver gave back,
+// and comes away empty; what the new one brought along is scheduled.
+func TestReplacedRootIsPurgedWithWhatTheRunnerHolds(t *testing.T) {
+	rig := dequeuetest.NewRig(64)
+	d := &dequeuetest.Driver{Size: 16, Kind: dequeue.CompleteDevice}
+	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 1000})
+	lane := rig.AddLane("A", &dequeuetest.Queue{}, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
+	d.Refuse(2, 1)
+	lane.Send(20, dequeuetest.Packet{Len: 100})
+	rig.Turn()
+	if held, _ := lane.Queue.Held(); held != 8 {
+		t.Fatalf("%d packets held; of a list of 10 two were taken", held)
+	}
+
+	next := &dequeuetest.Queue{Bypass: true}
+	old := lane.Runner.SetRoot(rig.Ctx, next)
+	if old != qdisc.Qdisc(lane.Queue) || old.Len() != 0 || old.Backlog() != 0 {
+		t.Errorf("the old root holds %d packets, %d bytes", old.Len(), old.Backlog())
+	}
+	if got := rig.Ctx.Drops[qdisc.Purged]; got != 18 {
+		t.Errorf("%d packets purged, want 18", got)
+	}
+	if lane.Queue.Drops != 0 {
+		t.Errorf("%d drops: a reset does not count as drops", lane.Queue.Drops)
+	}
+
+	d.Complete(2)
+	rig.Turn()
+	rig.Log()
+	lane.Send(1, dequeuetest.Packet{Len: 100})
+	if got := lane.Runner.Stats().Bypassed; got != 1 {
+		t.Errorf("%d packets have skipped the new root, which allows it; want 1", got)
+	}
+	if got, want := rig.Log(), "tx: [21]\n"; got != want {
+		t.Errorf("sent %q, want %q", got, want)
+	}
+}
+
+func TestRootWithPacketsIsScheduled(t *testing.T) {
+	rig := dequeuetest.NewRig(64)
+	d := &dequeuetest.Driver{Size: 8, Kind: dequeue.CompleteDevice}
+	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 1000})
+	q := &dequeuetest.Queue{}
+	p := rig.Ctx.Pool.Get()
+	p.SetLen(100)
+	q.Enqueue(rig.Ctx, p)
+	rig.AddLane("A", q, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
+	if !rig.Sched.Pending() {
+		t.Fatal("a root brought a packet, and nobody will send it")
+	}
+}
+
+// A discipline that cannot be skipped any longer, since it was changed, is not.
+func TestRefreshAsksAgainWhetherARootMayBeSkipped(t *testing.T) {
+	rig := dequeuetest.NewRig(64)
+	d := &dequeuetest.Driver{Size: 8, Kind: dequeue.CompleteDevice}
+	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 1000})
+	lane := rig.AddLane("A", &dequeuetest.Queue{Bypass: true}, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
+	lane.Send(1, dequeuetest.Packet{Len: 100})
+	lane.Queue.Bypass = false
+	lane.Runner.Refresh()
+	lane.Send(1, dequeuetest.Packet{Len: 100})
+	if got := lane.Runner.Stats().Bypassed; got != 1 {
+		t.Errorf("%d packets skipped the root; only the first might", got)
+	}
+}
+
+// Bells, lists and packets are counted apart, and the histograms agree with them.
+func TestCountersAddUp(t *testing.T) {
+	rig := dequeuetest.NewRig(256)
+	d := &dequeuetest.Driver{Size: 256, Kind: dequeue.CompleteDevice, Auto: true, Lossy: true}
+	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 1000})
+	lane := rig.AddLane("A", &dequeuetest.Queue{}, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
+	for _, n := range []int{1, 2, 3, 12, 0} {
+		lane.Send(n, dequeuetest.Packet{Len: 100})
+		rig.Turn()
+	}
+	rig.Turn()
+	st, rs := dev.Txq.Stats(), lane.Runner.Stats()
+	want := dequeue.TxqStats{
+		Packets: 18, Bytes: 1800, Lists: 6, Bells: 5, Completed: 18, CompletedBytes: 1800, Lost: 18,
+		StackStops: 1, Wakes: 1, Limited: true, BQL: st.BQL,
+	}
+	want.PacketsPerBell = dequeue.Histogram{2, 2, 0, 1} // 1, 2, 3, 11 and 1
+	if st.Packets != rs.Packets || rs.Bytes != 1800 || rs.Restarts != st.Lists {
+		t.Errorf("runner counts %+v", rs)
+	}
+	if st != want {
+		t.Errorf("txq counts %+v\nwant      %+v", st, want)
+	}
+}
