@@ -19,6 +19,9 @@ func (l *List) Bytes() int { return l.bytes }
 // Front returns the first packet without taking it, or nil.
 func (l *List) Front() *Packet { return l.head }
 
+// Back returns the last packet without taking it, or nil.
+func (l *List) Back() *Packet { return l.tail }
+
 // Next returns the packet behind p on the list that holds p, or nil.
 func (p *Packet) Next() *Packet { return p.next }
 

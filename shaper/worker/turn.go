@@ -96,14 +96,22 @@ func (w *Worker) receive() bool {
 		if w.ctx.Pool.Available() < burst {
 			w.shed(burst - w.ctx.Pool.Available())
 		}
-		n := in.rx.Receive(w.ctx, &w.rx, burst)
+		// The burst goes straight to the end of the egress's list, behind what
+		// other queues brought; what is new starts behind last.
+		l := &in.out.in
+		last, bytes := l.Back(), l.Bytes()
+		n := in.rx.Receive(w.ctx, l, burst)
 		if n == 0 {
 			continue
 		}
 		got += n
 		in.Packets += uint64(n)
-		in.Bytes += uint64(w.rx.Bytes())
-		for p := w.rx.Pop(); p != nil; p = w.rx.Pop() {
+		in.Bytes += uint64(l.Bytes() - bytes)
+		p := l.Front()
+		if last != nil {
+			p = last.Next()
+		}
+		for ; p != nil; p = p.Next() {
 			p.Port = in.port
 			p.Queue = in.queue
 			if w.noPriority {
@@ -111,7 +119,6 @@ func (w *Worker) receive() bool {
 			} else {
 				classify.Parse(p)
 			}
-			in.out.in.Push(p)
 		}
 	}
 	w.Received += uint64(got)

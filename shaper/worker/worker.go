@@ -83,7 +83,6 @@ type Worker struct {
 	noPriority bool
 
 	// written by Turn
-	rx       qdisc.List
 	active   time.Duration // last turn that received something
 	watchdog time.Duration // next test for tx timeouts
 	Turns    uint64
