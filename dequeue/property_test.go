@@ -44,6 +44,7 @@ func newWorld(t *rapid.T) *world {
 		}
 		c := dequeue.TxqConfig{
 			NoBQL:         rapid.Bool().Draw(t, "nobql"),
+			HoldTime:      rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(t, "hold"),
 			MinLimit:      rapid.SampledFrom([]uint32{0, 1514, 20000}).Draw(t, "min"),
 			Doorbell:      rapid.SampledFrom([]dequeue.Doorbell{dequeue.DoorbellTurn, dequeue.DoorbellList, dequeue.DoorbellPacket}).Draw(t, "bell"),
 			FlushInterval: rapid.SampledFrom([]time.Duration{0, 0, 200 * time.Microsecond}).Draw(t, "interval"),
@@ -55,6 +56,9 @@ func newWorld(t *rapid.T) *world {
 		limit.Init(0)
 		if err := limit.SetMin(c.MinLimit); err != nil {
 			t.Fatal(err)
+		}
+		if c.HoldTime > 0 {
+			limit.SetHoldTime(bql.Tick(c.HoldTime / time.Millisecond))
 		}
 		limit.Reset(0)
 		w.limits[dev.Name] = limit

@@ -1,8 +1,11 @@
 package dequeue_test
 
 import (
+	"math/rand/v2"
 	"testing"
+	"time"
 
+	"sluice/bql"
 	"sluice/dequeue"
 	"sluice/dequeue/dequeuetest"
 	"sluice/qdisc"
@@ -97,5 +100,42 @@ func TestCountersAddUp(t *testing.T) {
 	}
 	if st != want {
 		t.Errorf("txq counts %+v\nwant      %+v", st, want)
+	}
+}
+
+// BQL is told as by a driver that reports each packet: the size of the last one is
+// a candidate for the slack, so one sum for a list would teach it another limit.
+func TestBQLLearnsAsFromSinglePackets(t *testing.T) {
+	rig := dequeuetest.NewRig(1024)
+	d := &dequeuetest.Driver{Size: 256, Kind: dequeue.CompleteDevice}
+	dev := rig.AddDevice("tx", d, dequeue.TxqConfig{HoldTime: time.Millisecond})
+	lane := rig.AddLane("A", &dequeuetest.Queue{}, dequeue.RunnerConfig{Txqs: []*dequeue.Txq{dev.Txq}})
+	var each bql.Limit
+	each.Init(0)
+	each.SetHoldTime(1)
+	length := func(id uint32) int { return []int{60, 1514, 700, 9000 / 7}[id%4] }
+	d.Hook = func(e dequeuetest.Event) {
+		now := bql.Tick(rig.Ctx.Now / time.Millisecond)
+		switch e.Op {
+		case dequeuetest.Post:
+			each.Queued(uint32(length(e.ID)), now)
+		case dequeuetest.Reap:
+			each.Completed(uint32(e.N), now)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for turn := range 5000 {
+		lane.SendEach(max(0, 60-lane.Runner.Len()), func(id uint32) dequeuetest.Packet {
+			return dequeuetest.Packet{Len: length(id)}
+		})
+		d.Complete(1 + rng.IntN(12))
+		rig.Turn()
+		if got, want := dev.Txq.Stats().BQL, each.Snapshot(); got != want {
+			t.Fatalf("turn %d: %+v\nwant %+v", turn, got, want)
+		}
+		rig.Ctx.Now += time.Millisecond
+	}
+	if dev.Txq.Stats().BQL.Limit == 0 {
+		t.Error("it has learned nothing")
 	}
 }
