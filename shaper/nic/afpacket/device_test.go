@@ -282,18 +282,66 @@ func TestIntegrationLongFramesAreErrors(t *testing.T) {
 	// Longer than the device's MTU, and no Ethernet frame at all.
 	b.pool = must(qdisc.NewPool(qdisc.PoolConfig{Packets: 16, FrameSize: 4096}))(t)
 	r := b.listen(lab.Listen{Keep: 1})
-	for _, size := range []int{3019, 13, 3018} {
+	for _, size := range []int{3023, 13, 3018} {
 		if !tx.Post(b.packet(append(long, make([]byte, 100)...)[:size])) {
 			t.Errorf("Post refused a frame of %d bytes, for ever", size)
 		}
 	}
-	if packets, size := b.drain(tx, 3); packets != 3 || size != 3019+13+3018 || tx.Lost() != 2 {
-		t.Errorf("%d packets, %d bytes completed, %d lost; want 3, %d, 2", packets, size, tx.Lost(), 3019+13+3018)
+	if packets, size := b.drain(tx, 3); packets != 3 || size != 3023+13+3018 || tx.Lost() != 2 {
+		t.Errorf("%d packets, %d bytes completed, %d lost; want 3, %d, 2", packets, size, tx.Lost(), 3023+13+3018)
 	}
 	if b.pool.Available() != b.pool.Size() {
 		t.Error("a packet is not back in the pool")
 	}
 	_ = r
+}
+
+// A veth refuses what its peer's MTU doesn't allow. Such a frame must not stand
+// in the way of the others for ever.
+func TestIntegrationAFrameTheDeviceNeverTakesIsGivenUp(t *testing.T) {
+	b := setup(t, lab.Wire{}, afpacket.Options{})
+	r := b.listen(lab.Listen{Keep: 100})
+	check(t, b.peer.SetMTU("eth0", 1000))
+	q := b.port.Tx()[0]
+	small, long, longer := b.flow().Frame(64), b.flow().Frame(1200), b.flow().Frame(1300)
+	post := func(frames ...[]byte) (size int) {
+		for _, f := range frames {
+			if !q.Post(b.packet(f)) {
+				t.Fatal("Post refused")
+			}
+			size += len(f)
+		}
+		return size
+	}
+	turn := func(n, size int) time.Duration {
+		start := time.Now()
+		if packets, got := b.drain(q, n); packets != n || got != size {
+			t.Errorf("%d packets and %d bytes came back, want %d and %d", packets, got, n, size)
+		}
+		return time.Since(start)
+	}
+	turn(4, post(small, long, small, small))
+	if q.Lost() != 1 {
+		t.Errorf("%d lost, want 1", q.Lost())
+	}
+	// The next of that length is not tried, shorter ones are.
+	turn(3, post(longer, small, small))
+	if q.Lost() != 2 {
+		t.Errorf("%d lost, want 2", q.Lost())
+	}
+	b.wait(r, 5)
+	for i, f := range r.Frames() {
+		same(t, i, f.Data, small)
+	}
+	// When the peer takes them, they are sent, after a second.
+	check(t, b.peer.SetMTU("eth0", 1500))
+	time.Sleep(time.Second)
+	q.Reap(b.now())
+	turn(1, post(long))
+	b.wait(r, 6)
+	if q.Lost() != 2 {
+		t.Errorf("%d lost, want 2 as before", q.Lost())
+	}
 }
 
 // A stack whose device promised to finish checksums sends them unfinished.
@@ -435,7 +483,7 @@ func TestIntegrationOpenSaysWhatIsWrongAndTheWayOut(t *testing.T) {
 		{"slot too small", afpacket.Options{Interface: "eth0", FrameSize: 2048},
 			[]string{"eth0: frame size 2048", "MTU 9000", "use 16384"}},
 		{"pool too small", afpacket.Options{Interface: "eth0", PoolFrame: 1792},
-			[]string{"eth0: MTU 9000", "9018 bytes", "lower the MTU to 1774"}},
+			[]string{"eth0: MTU 9000", "9022 bytes", "lower the MTU to 1770"}},
 		{"odd ring", afpacket.Options{Interface: "eth0", RxFrames: 100}, []string{"eth0: receive ring: 100 slots", "power of two"}},
 		{"queues", afpacket.Options{Interface: "eth0", Queues: 1000}, []string{"eth0: 1000 queues"}},
 	} {

@@ -17,9 +17,15 @@
 // 4.20 it was not, and a late receiver read the bytes of a later frame.
 //
 // Sending goes past the device's own qdisc (PACKET_QDISC_BYPASS): shaping was
-// done here. The device should have a qdisc all the same, because a veth whose
-// egress is noqueue drops what its full peer can't take; [sluice/shaper/kernel]
-// arranges that, and closes the kernel's own ingress.
+// done here. The device should have a qdisc all the same. A veth without one
+// drops what its full peer can't take, where one with a qdisc stops; the ring
+// offers a dropped frame again, but the device counts a drop each time, and
+// kernels in which veth doesn't report it lose the frame. [sluice/shaper/kernel]
+// arranges the qdisc, and closes the kernel's own ingress.
+//
+// A frame that the device never takes, because a veth's peer has a smaller MTU,
+// would stand at the head of the ring for ever. It is given up after 5 ms in
+// which the device counted drops, and counted as lost.
 package afpacket
 
 // Options say how to open a port.

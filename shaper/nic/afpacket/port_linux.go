@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	ethHeader     = 14 // bytes of an Ethernet header
-	vlanTag       = 4  // and of the one tag that may come on top of the MTU
-	vnetNeedsCsum = 1  // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	ethHeader     = 14    // bytes of an Ethernet header
+	vlanTags      = 2 * 4 // and of the tags that may come on top of the MTU
+	vnetNeedsCsum = 1     // VIRTIO_NET_HDR_F_NEEDS_CSUM
 
 	// rxOverhead is what the kernel puts before a received frame: its header and
 	// address, the virtio header, and what aligns the network header.
@@ -53,10 +53,10 @@ func (p *Port) open(o Options) error {
 		return err
 	}
 	p.mtu = mtu
-	longest := mtu + ethHeader + vlanTag
+	longest := mtu + ethHeader + vlanTags
 	if o.PoolFrame != 0 && longest > o.PoolFrame {
 		return fmt.Errorf("MTU %d needs packets of %d bytes and the pool's hold %d: make them larger or lower the MTU to %d",
-			mtu, longest, o.PoolFrame, o.PoolFrame-ethHeader-vlanTag)
+			mtu, longest, o.PoolFrame, o.PoolFrame-ethHeader-vlanTags)
 	}
 	if o.FrameSize == 0 {
 		o.FrameSize = 1 << bits.Len(uint(longest+rxOverhead-1))

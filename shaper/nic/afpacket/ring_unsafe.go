@@ -107,10 +107,24 @@ func ioctlIfreq(fd int, request uint, ifr *ifreq) unix.Errno {
 	return errno
 }
 
-// ifreq is struct ifreq: a name, and a union of which we use two members.
+// ifreq is struct ifreq: a name, and a union of which we use three members.
 type ifreq struct {
 	name  [unix.IFNAMSIZ]byte
 	union [24]byte
+	value ethtoolValue // what the union's pointer member points at
+}
+
+// ethtoolValue is struct ethtool_value.
+type ethtoolValue struct{ cmd, data uint32 }
+
+// carrier asks the named device for its carrier. Its driver may not know. The
+// flags would say the same up to a second later, when the kernel's linkwatch has
+// run. r must be on the heap, as part of an object that the caller holds.
+func (r *ifreq) carrier(fd int) (carrier, known bool) {
+	r.value = ethtoolValue{cmd: unix.ETHTOOL_GLINK}
+	*(*uintptr)(unsafe.Pointer(&r.union)) = uintptr(unsafe.Pointer(&r.value))
+	errno := ioctlIfreq(fd, unix.SIOCETHTOOL, r)
+	return r.value.data != 0, errno == 0
 }
 
 func (r *ifreq) setInt(v int32) { *(*int32)(unsafe.Pointer(&r.union)) = v }

@@ -19,7 +19,7 @@ type rxQueue struct {
 	fd      int
 	ring    ring
 	next    uint32 // slot that the kernel fills next
-	maxLen  int    // longest frame that is one wire frame, tag included
+	maxLen  int    // longest frame that the MTU allows, tags included
 	stats   nic.RxStats
 	scratch unix.TpacketStats
 	errorAt time.Duration // the socket's error is not cleared again before

@@ -27,7 +27,7 @@ type txQueue struct {
 	index   int // of the interface
 	ring    ring
 	lengths []uint32 // of the frames on the ring, by slot
-	maxLen  int      // longest frame the device's MTU allows, tag included
+	maxLen  int      // longest frame the device's MTU allows, tags included
 
 	head, sent, tail uint32
 	unsent           int // bytes from sent to head
@@ -38,7 +38,27 @@ type txQueue struct {
 	down    bool
 	probeAt time.Duration // not asked after again before
 	ifr     ifreq
+
+	// The frame at sent doesn't leave: since when, and how many frames the
+	// device had dropped a little later.
+	stuck   bool
+	counted bool
+	stuckAt time.Duration
+	dropped uint64
+	drops   *dropCounter
+
+	refusedLen   int           // frames as long as this are dropped by the device; 0: not known of any
+	refusedUntil time.Duration // then it is tried again
 }
+
+// A frame that doesn't leave for dropAfter, while the device counts drops from
+// countAfter on, is one that the device will never take: longer than the MTU of a
+// veth's peer, say. It is given up, and for refusedFor all of its length.
+const (
+	countAfter = time.Millisecond
+	dropAfter  = 5 * time.Millisecond
+	refusedFor = time.Second
+)
 
 var _ dequeue.Driver = (*txQueue)(nil)
 
@@ -52,7 +72,7 @@ func (q *txQueue) Post(p *qdisc.Packet) bool {
 		return false
 	}
 	n := p.Len()
-	if n < ethHeader || n > q.maxLen {
+	if n < ethHeader || n > q.maxLen || q.refusedLen > 0 && n >= q.refusedLen {
 		q.lostPackets++
 		q.lostBytes += n
 		q.lost++
@@ -78,15 +98,15 @@ func (q *txQueue) Post(p *qdisc.Packet) bool {
 
 // Kick rings. What the kernel couldn't send stays on the ring, in order: EAGAIN
 // when the socket's memory is used up by frames under way, ENOBUFS when the
-// device's queue is stopped or it dropped a frame, which the kernel then keeps
-// (tpacket_snd, net/packet/af_packet.c).
+// device's queue is stopped or the device dropped a frame: the kernel keeps it
+// and offers it again (tpacket_snd, net/packet/af_packet.c).
 func (q *txQueue) Kick(now time.Duration) dequeue.Kick {
 	if q.sent == q.head {
 		return dequeue.KickAll
 	}
 	n, errno := ringDoorbell(q.fd)
 	if errno == 0 && n == q.unsent {
-		q.sent, q.unsent, q.down = q.head, 0, false
+		q.sent, q.unsent, q.down, q.stuck = q.head, 0, false, false
 		return dequeue.KickAll
 	}
 	switch errno {
@@ -100,15 +120,53 @@ func (q *txQueue) Kick(now time.Duration) dequeue.Kick {
 		q.unsent -= int(q.lengths[q.sent&q.ring.mask])
 		q.sent++
 	}
-	switch {
-	case q.sent == q.head:
-		return dequeue.KickAll
-	case q.sent != before:
+	if q.sent != before {
+		q.stuck = false
+		if q.sent == q.head {
+			return dequeue.KickAll
+		}
 		return dequeue.KickAgain
-	case q.probe(now):
+	}
+	if q.probe(now) {
 		return dequeue.KickDown
 	}
+	if errno == unix.ENOBUFS && q.refused(now) {
+		q.probeAt = now
+		if q.probe(now) { // without carrier the kernel drops everything
+			return dequeue.KickDown
+		}
+		q.giveUp(now)
+		return dequeue.KickAgain
+	}
 	return dequeue.KickStopped
+}
+
+// refused reports that the device drops the frame at sent whenever it is
+// offered. A device without a qdisc also drops when its peer is full, but not
+// for long.
+func (q *txQueue) refused(now time.Duration) bool {
+	if !q.stuck {
+		q.stuck, q.counted, q.stuckAt = true, false, now
+		return false
+	}
+	stuckFor := now - q.stuckAt
+	if !q.counted && stuckFor >= countAfter {
+		q.counted, q.dropped = true, q.drops.read()
+		return false
+	}
+	if !q.counted || stuckFor < dropAfter {
+		return false
+	}
+	q.stuck = false
+	return q.drops.read() > q.dropped
+}
+
+// giveUp makes the frame at sent one that the kernel passes over: shorter than
+// its virtio header (tpacket_snd with PACKET_LOSS).
+func (q *txQueue) giveUp(now time.Duration) {
+	q.ring.header(q.sent).Len = 0
+	q.lost++
+	q.refusedLen, q.refusedUntil = int(q.lengths[q.sent&q.ring.mask]), now+refusedFor
 }
 
 // Reap walks the slots that the kernel gave back, in order.
@@ -123,6 +181,9 @@ func (q *txQueue) Reap(now time.Duration) (packets, bytes int) {
 	q.lostPackets, q.lostBytes = 0, 0
 	if q.down {
 		q.probe(now)
+	}
+	if q.refusedLen > 0 && now >= q.refusedUntil {
+		q.refusedLen = 0
 	}
 	return packets, bytes
 }
@@ -140,8 +201,12 @@ func (q *txQueue) probe(now time.Duration) bool {
 	if errno == 0 {
 		errno = ioctlIfreq(q.fd, unix.SIOCGIFFLAGS, &q.ifr)
 	}
-	const want = unix.IFF_UP | unix.IFF_RUNNING
-	q.down = errno != 0 || q.ifr.short()&want != want
+	flags := q.ifr.short()
+	if q.down = errno != 0 || flags&unix.IFF_UP == 0; q.down {
+		return true
+	}
+	carrier, known := q.ifr.carrier(q.fd)
+	q.down = known && !carrier || !known && flags&unix.IFF_RUNNING == 0
 	return q.down
 }
 
@@ -162,11 +227,11 @@ func openTx(index, maxLen int, req unix.TpacketReq) (*txQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &txQueue{fd: fd, index: index, maxLen: maxLen, lengths: make([]uint32, req.Frame_nr)}
+	q := &txQueue{fd: fd, index: index, maxLen: maxLen, lengths: make([]uint32, req.Frame_nr), drops: openDropCounter(index)}
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		return nil, q.fail("bypass the device's qdisc", err)
 	}
-	// A malformed frame would otherwise block the ring. Post lets none through.
+	// A malformed frame would otherwise block the ring. giveUp makes them.
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_LOSS, 1); err != nil {
 		return nil, q.fail("skip malformed frames", err)
 	}
@@ -197,6 +262,7 @@ func (q *txQueue) close() error {
 	q.lost += uint64(q.head - q.sent)
 	q.head = q.sent
 	q.down = true
+	q.drops.close()
 	err := errors.Join(q.ring.close(), unix.Close(q.fd))
 	q.fd = -1
 	return err
