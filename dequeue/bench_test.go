@@ -8,6 +8,7 @@ import (
 	"sluice/dequeue"
 	"sluice/dequeue/dequeuetest"
 	"sluice/qdisc"
+	"sluice/qdisc/pfifofast"
 )
 
 // sink is the cheapest driver that keeps the contract: it frees what is posted
@@ -132,6 +133,19 @@ func BenchmarkTurn(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkPfifoFast is BenchmarkTurn with the default discipline.
+func BenchmarkPfifoFast(b *testing.B) {
+	root, err := pfifofast.Kind.New(qdisc.Env{TxQueueLen: 1000, MTU: 1500, HeaderLen: 14}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := newTurn(root, &sink{kind: dequeue.CompleteDevice}, dequeue.TxqConfig{MinLimit: 64 << 10})
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += 64 {
+		t.do(64)
 	}
 }
 

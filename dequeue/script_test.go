@@ -25,7 +25,7 @@ import (
 //	reap | pass | flush | turn                     steps of a turn, or a whole one
 //	count                                          a pass, answered in numbers
 //	complete DEVICE N                              the device is done with N packets
-//	set DEVICE [refuse=(AFTER, TIMES)] [kicks=(KICK, …)] [again=N] [part=N] [down|up] [auto] [pad=N] [flushed] [lie=N]
+//	set DEVICE [refuse=(AFTER, TIMES)] [kicks=(KICK, …)] [again=N] [part=N] [down|up] [lost] [flushed] [lie=N]
 //	bql DEVICE max=BYTES
 //	time D                                         the clock moves on by D
 //	throttle LANE D                                yields nothing until now + D
@@ -237,16 +237,14 @@ func (s *script) set(t *testing.T, d *datadriven.TestData) {
 			}
 		case "part":
 			arg.Scan(t, 0, &driver.Part)
-		case "pad":
-			arg.Scan(t, 0, &driver.Pad)
 		case "lie":
 			arg.Scan(t, 0, &driver.Lie)
 		case "down":
 			driver.Gone = true
 		case "up":
 			driver.Gone = false
-		case "auto":
-			driver.Auto = true
+		case "lost":
+			driver.Lose()
 		case "flushed":
 			driver.Flush()
 		default:

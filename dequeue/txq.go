@@ -323,6 +323,8 @@ func (t *Txq) Reap(ctx *qdisc.Context) {
 	if packets > 0 {
 		if t.told {
 			t.inflight -= packets
+			// A device that went away may have dropped what it never saw.
+			t.unrung = min(t.unrung, t.inflight)
 		}
 		t.moved(now)
 		t.stats.Completed += uint64(packets)
@@ -377,11 +379,14 @@ func (t *Txq) resume(now time.Duration, progress bool) {
 	}
 }
 
-// wake schedules the runners that have packets (netif_tx_wake_queue).
+// wake schedules the runners that have packets (netif_tx_wake_queue). If several
+// share the queue, each wake begins with another of them: else the first could use
+// up what BQL allows before the second is asked, every time.
 func (t *Txq) wake() {
+	first := int(t.stats.Wakes)
 	t.stats.Wakes++
-	for _, r := range t.runners {
-		if r.Len() > 0 {
+	for i := range t.runners {
+		if r := t.runners[(first+i)%len(t.runners)]; r.Len() > 0 {
 			r.sched.Schedule(r)
 		}
 	}

@@ -86,6 +86,16 @@ func (d *Driver) Complete(n int) int {
 	return done
 }
 
+// Lose completes everything on the ring, seen or not, as lost: what some devices
+// do when they go down.
+func (d *Driver) Lose() {
+	d.visible.Append(&d.hidden)
+	lossy := d.Lossy
+	d.Lossy = true
+	d.Complete(d.visible.Len())
+	d.Lossy = lossy
+}
+
 // Flush empties the ring without a word, as a device reset does.
 func (d *Driver) Flush() {
 	d.visible.Append(&d.hidden)
