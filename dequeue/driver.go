@@ -12,7 +12,8 @@ import (
 // called by the worker that owns the queue. The doorbell policy is not here: it
 // lives once, in Txq.
 type Driver interface {
-	// Room returns how many more packets Post is sure to take.
+	// Room returns how many more packets Post is sure to take. It is asked once
+	// a turn, after Reap, and again when so many have been posted and rung for.
 	Room() int
 
 	// Post puts p on the ring, invisible to the device until Kick. When it
@@ -21,7 +22,8 @@ type Driver interface {
 	// refused (NETDEV_TX_BUSY): p is still the caller's and nothing changed.
 	Post(p *qdisc.Packet) bool
 
-	// Kick rings the doorbell: all that was posted becomes visible.
+	// Kick rings the doorbell: all that was posted becomes visible. Txq repeats
+	// one that reached the device in part or not at all.
 	Kick(now time.Duration) Kick
 
 	// Reap collects what the device completed since the last call: packets, and
