@@ -83,6 +83,17 @@ func (b *Base) Refuse(ctx *Context, p *Packet, r Reason) {
 	ctx.Drop(p, r)
 }
 
+// Dispose ends p, which a filter kept from every class, and was never counted
+// in: consumed without a word, or dropped.
+func (b *Base) Dispose(ctx *Context, p *Packet, v FilterVerdict) Verdict {
+	if v == FilterStolen {
+		p.Free()
+		return Stolen
+	}
+	b.Refuse(ctx, p, Filter)
+	return Dropped
+}
+
 // Discard drops p, which was counted in.
 func (b *Base) Discard(ctx *Context, p *Packet, r Reason) {
 	b.qlen--

@@ -83,15 +83,10 @@ func (q *drr) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
 	if i != none {
 		return q.round.Enqueue(ctx, &q.Base, i, p)
 	}
-	switch v {
-	case qdisc.FilterStolen:
-		p.Free()
-		return qdisc.Stolen
-	case qdisc.FilterDrop:
-		q.Refuse(ctx, p, qdisc.Filter)
-	default:
-		q.Refuse(ctx, p, qdisc.NoClass)
+	if v == qdisc.FilterStolen || v == qdisc.FilterDrop {
+		return q.Dispose(ctx, p, v)
 	}
+	q.Refuse(ctx, p, qdisc.NoClass)
 	return qdisc.Dropped
 }
 

@@ -43,71 +43,32 @@ import (
 	"syscall"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/bands"
 	"sluice/qdisc/internal/round"
 )
 
 const (
 	maxBands   = 16 // TCQ_ETS_MAX_BANDS
-	priorities = 16 // TC_PRIO_MAX + 1
+	priorities = bands.Priorities
 )
 
 type ets struct {
 	qdisc.Base
-	round   round.Round // a member for each band; the strict ones never join
-	strict  int
-	bands   int
-	filter  qdisc.Classifier  // nil: none
-	priomap [priorities]uint8 // priority to band, each below bands
-	handle  uint32
+	bands  bands.Map
+	round  round.Round // a member for each band; the strict ones never join
+	strict int
 
 	frame    uint32 // a full frame, the default quantum
 	newChild func() qdisc.Qdisc
 }
 
-// classify finds p's band.
-func (q *ets) classify(ctx *qdisc.Context, p *qdisc.Packet) (band uint32, v qdisc.FilterVerdict) {
-	var minor uint32
-	switch {
-	case p.Class != 0 && p.Class.Major() == q.handle:
-		minor = p.Class.Minor()
-	case p.Priority>>16 == q.handle:
-		minor = p.Priority & 0xffff
-	default:
-		var id qdisc.ClassID
-		if q.filter != nil {
-			v, id = q.filter.Classify(ctx, p)
-		}
-		switch v {
-		case qdisc.NoMatch:
-			prio := p.Priority
-			if prio>>16 != 0 {
-				prio = 0
-			}
-			return uint32(q.priomap[prio%priorities]), qdisc.Match
-		case qdisc.Match:
-			minor = id.Minor()
-		default:
-			return 0, v
-		}
-	}
-	band = minor - 1 // minor 0 wraps, and so is out of range too
-	if band >= uint32(q.bands) {
-		band = uint32(q.priomap[0])
-	}
-	return band, qdisc.Match
-}
-
 // Enqueue gives p to its band.
 func (q *ets) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
-	band, v := q.classify(ctx, p)
+	band, v := q.bands.Find(ctx, p)
 	switch {
-	case v == qdisc.FilterDrop:
-		q.Refuse(ctx, p, qdisc.Filter)
-		return qdisc.Dropped
-	case v == qdisc.FilterStolen:
-		p.Free()
-		return qdisc.Stolen
-	case int(band) < q.strict:
+	case v != qdisc.Match:
+		return q.Dispose(ctx, p, v)
+	case band < q.strict:
 		return q.round.Members[band].Child.Enqueue(ctx, &q.Base, p)
 	}
 	return q.round.Enqueue(ctx, &q.Base, int32(band), p)
@@ -241,10 +202,10 @@ func (q *ets) Change(ctx *qdisc.Context, v qdisc.Values) error {
 // strict or is removed, whether it has packets or not, and joins it when it
 // becomes weighted and has some.
 func (q *ets) set(ctx *qdisc.Context, p params) {
-	for i := p.bands; i < q.bands; i++ {
+	for i := p.bands; i < q.bands.Bands; i++ {
 		q.round.Graft(ctx, &q.Base, int32(i), nil)
 	}
-	for i := q.bands; i < p.bands; i++ {
+	for i := q.bands.Bands; i < p.bands; i++ {
 		q.round.Graft(ctx, &q.Base, int32(i), q.newChild())
 	}
 	for i := range p.bands {
@@ -255,13 +216,13 @@ func (q *ets) set(ctx *qdisc.Context, p params) {
 			q.round.Join(int32(i))
 		}
 	}
-	q.bands, q.strict, q.priomap = p.bands, p.strict, p.priomap
+	q.bands.Bands, q.strict, q.bands.Priomap = p.bands, p.strict, p.priomap
 }
 
 // band returns the index of a class, or the kernel's refusal.
 func (q *ets) band(id qdisc.ClassID) (int32, error) {
-	i := id.Minor() - 1
-	if id.Major() != q.handle || i >= uint32(q.bands) {
+	i, ok := q.bands.Class(id)
+	if !ok {
 		return 0, &qdisc.Error{Errno: syscall.ENOENT}
 	}
 	return int32(i), nil
@@ -305,7 +266,7 @@ func (q *ets) SetClassifier(id qdisc.ClassID, c qdisc.Classifier) error {
 	if id != 0 {
 		return qdisc.Refuse(syscall.EINVAL, "ETS classid must be zero")
 	}
-	q.filter = c
+	q.bands.Filter = c
 	return nil
 }
 
@@ -323,10 +284,10 @@ func (q *ets) Graft(ctx *qdisc.Context, id qdisc.ClassID, child qdisc.Qdisc) (qd
 
 // Walk shows the bands in order. Their statistics are their qdiscs'.
 func (q *ets) Walk(f func(qdisc.Class) bool) {
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		m := &q.round.Members[i]
 		c := qdisc.Class{
-			ID:    qdisc.MakeID(q.handle, uint32(i+1)),
+			ID:    qdisc.MakeID(q.bands.Handle, uint32(i+1)),
 			Leaf:  m.Qdisc(),
 			Stats: m.Qdisc().Self().Stats,
 			Len:   m.Len(),
@@ -343,22 +304,18 @@ func (q *ets) Walk(f func(qdisc.Class) bool) {
 
 // Dump shows the parameters, strict and quanta only if there are such bands.
 func (q *ets) Dump() qdisc.Values {
-	v := qdisc.Values{}.Set("bands", uint64(q.bands))
+	v := qdisc.Values{}.Set("bands", uint64(q.bands.Bands))
 	if q.strict > 0 {
 		v.Set("strict", uint64(q.strict))
 	}
-	if q.strict < q.bands {
+	if q.strict < q.bands.Bands {
 		var quanta []uint64
-		for i := q.strict; i < q.bands; i++ {
+		for i := q.strict; i < q.bands.Bands; i++ {
 			quanta = append(quanta, uint64(q.round.Members[i].Quantum))
 		}
 		v["quanta"] = qdisc.Value{List: quanta}
 	}
-	var priomap []uint64
-	for _, band := range q.priomap {
-		priomap = append(priomap, uint64(band))
-	}
-	v["priomap"] = qdisc.Value{List: priomap}
+	v["priomap"] = q.bands.Values()
 	return v
 }
 
@@ -422,7 +379,7 @@ var Kind = qdisc.Kind{
 			return nil, err
 		}
 		q := &ets{
-			handle: env.Handle, frame: frame,
+			bands: bands.Map{Handle: env.Handle}, frame: frame,
 			newChild: func() qdisc.Qdisc { return env.Pfifo(env.TxQueueLen) },
 		}
 		q.round.Members = make([]round.Member, maxBands)

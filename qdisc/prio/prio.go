@@ -29,6 +29,7 @@ import (
 	"syscall"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/bands"
 )
 
 const (
@@ -37,69 +38,28 @@ const (
 )
 
 // defaultMap is prio2band of net/sched/sch_generic.c.
-var defaultMap = [16]uint8{1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}
+var defaultMap = [bands.Priorities]uint8{1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}
 
 type prio struct {
 	qdisc.Base
-	handle  uint32 // our major number
-	bands   int
-	filter  qdisc.Classifier // nil: none
-	priomap [16]uint8        // priority to band, each below bands
-	band    [maxBands]qdisc.Child
+	bands bands.Map
+	band  [maxBands]qdisc.Child
 
 	newChild func() qdisc.Qdisc // the default child
 }
 
-// classify finds p's band.
-func (q *prio) classify(ctx *qdisc.Context, p *qdisc.Packet) (band uint32, v qdisc.FilterVerdict) {
-	var minor uint32
-	switch {
-	case p.Class.Major() == q.handle && p.Class != 0:
-		minor = p.Class.Minor()
-	case p.Priority>>16 == q.handle:
-		minor = p.Priority & 0xffff
-	default:
-		var class qdisc.ClassID
-		if q.filter != nil {
-			v, class = q.filter.Classify(ctx, p)
-		}
-		switch v {
-		case qdisc.NoMatch:
-			prio := p.Priority
-			if prio>>16 != 0 {
-				prio = 0
-			}
-			return uint32(q.priomap[prio&15]), qdisc.Match
-		case qdisc.Match:
-			minor = class.Minor()
-		default:
-			return 0, v
-		}
-	}
-	band = minor - 1 // minor 0 wraps, and so is out of range too
-	if band >= uint32(q.bands) {
-		band = uint32(q.priomap[0])
-	}
-	return band, qdisc.Match
-}
-
 // Enqueue gives p to its band.
 func (q *prio) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
-	band, v := q.classify(ctx, p)
-	switch v {
-	case qdisc.FilterDrop:
-		q.Refuse(ctx, p, qdisc.Filter)
-		return qdisc.Dropped
-	case qdisc.FilterStolen:
-		p.Free()
-		return qdisc.Stolen
+	band, v := q.bands.Find(ctx, p)
+	if v != qdisc.Match {
+		return q.Dispose(ctx, p, v)
 	}
 	return q.band[band].Enqueue(ctx, &q.Base, p)
 }
 
 // Dequeue gives the packet of the first band that yields one.
 func (q *prio) Dequeue(ctx *qdisc.Context) *qdisc.Packet {
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		c := &q.band[i]
 		if c.Len() == 0 {
 			continue
@@ -114,7 +74,7 @@ func (q *prio) Dequeue(ctx *qdisc.Context) *qdisc.Packet {
 
 // Peek shows the packet of the first band that shows one.
 func (q *prio) Peek(ctx *qdisc.Context) *qdisc.Packet {
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		c := &q.band[i]
 		if c.Len() == 0 {
 			continue
@@ -130,7 +90,7 @@ func (q *prio) Peek(ctx *qdisc.Context) *qdisc.Packet {
 // throttled stores when the first of the bands will be ready.
 func (q *prio) throttled() {
 	next := qdisc.Never
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		next = min(next, q.band[i].NextAt())
 	}
 	q.SetNextAt(next)
@@ -140,13 +100,13 @@ func (q *prio) throttled() {
 // has none to give, because they are parked.
 func (q *prio) Shed(ctx *qdisc.Context, n int) int {
 	fattest := 0
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		if q.band[i].Backlog() > q.band[fattest].Backlog() {
 			fattest = i
 		}
 	}
 	got := q.band[fattest].Shed(ctx, &q.Base, n)
-	for i := 0; i < q.bands && got == 0; i++ {
+	for i := 0; i < q.bands.Bands && got == 0; i++ {
 		got = q.band[i].Shed(ctx, &q.Base, n)
 	}
 	return got
@@ -154,7 +114,7 @@ func (q *prio) Shed(ctx *qdisc.Context, n int) int {
 
 // Reset empties every band.
 func (q *prio) Reset(ctx *qdisc.Context) {
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		q.band[i].Reset(ctx, &q.Base)
 	}
 	q.ResetBase(ctx)
@@ -163,7 +123,7 @@ func (q *prio) Reset(ctx *qdisc.Context) {
 // params are bands and priomap, checked together.
 type params struct {
 	bands   int
-	priomap [16]uint8
+	priomap [bands.Priorities]uint8
 }
 
 // with applies v on top of p. The kernel gives no text for these refusals.
@@ -187,18 +147,18 @@ func (p params) with(v qdisc.Values) (params, error) {
 
 // Change sets bands and priomap. Removed bands are purged.
 func (q *prio) Change(ctx *qdisc.Context, v qdisc.Values) error {
-	p, err := params{q.bands, q.priomap}.with(v)
+	p, err := params{q.bands.Bands, q.bands.Priomap}.with(v)
 	if err != nil {
 		return err
 	}
-	for i := p.bands; i < q.bands; i++ {
+	for i := p.bands; i < q.bands.Bands; i++ {
 		q.band[i].Purge(ctx, &q.Base)
 		q.band[i] = qdisc.Child{}
 	}
-	for i := q.bands; i < p.bands; i++ {
+	for i := q.bands.Bands; i < p.bands; i++ {
 		q.band[i] = qdisc.NewChild(q.newChild())
 	}
-	q.bands, q.priomap = p.bands, p.priomap
+	q.bands.Bands, q.bands.Priomap = p.bands, p.priomap
 	return nil
 }
 
@@ -208,17 +168,17 @@ func (q *prio) SetClassifier(class qdisc.ClassID, c qdisc.Classifier) error {
 	if class != 0 {
 		return &qdisc.Error{Errno: syscall.EINVAL}
 	}
-	q.filter = c
+	q.bands.Filter = c
 	return nil
 }
 
 // Walk shows the bands in order.
 func (q *prio) Walk(f func(qdisc.Class) bool) {
-	for i := range q.bands {
+	for i := range q.bands.Bands {
 		child := q.band[i].Qdisc()
 		if !f(qdisc.Class{
-			ID:     qdisc.MakeID(q.handle, uint32(i+1)),
-			Parent: qdisc.MakeID(q.handle, 0),
+			ID:     qdisc.MakeID(q.bands.Handle, uint32(i+1)),
+			Parent: qdisc.MakeID(q.bands.Handle, 0),
 			Leaf:   child,
 			Stats:  child.Self().Stats,
 			Len:    child.Len(),
@@ -231,8 +191,8 @@ func (q *prio) Walk(f func(qdisc.Class) bool) {
 
 // Graft makes child the qdisc of a band.
 func (q *prio) Graft(ctx *qdisc.Context, class qdisc.ClassID, child qdisc.Qdisc) (qdisc.Qdisc, error) {
-	i := int(class.Minor()) - 1
-	if class.Major() != q.handle || i < 0 || i >= q.bands {
+	i, ok := q.bands.Class(class)
+	if !ok {
 		return nil, &qdisc.Error{Errno: syscall.ENOENT}
 	}
 	if child == nil {
@@ -246,13 +206,9 @@ func (q *prio) Graft(ctx *qdisc.Context, class qdisc.ClassID, child qdisc.Qdisc)
 
 // Dump shows bands and priomap.
 func (q *prio) Dump() qdisc.Values {
-	priomap := make([]uint64, len(q.priomap))
-	for i, b := range q.priomap {
-		priomap[i] = uint64(b)
-	}
 	return qdisc.Values{
-		"bands":      {N: uint64(q.bands)},
-		"priomap":    {List: priomap},
+		"bands":      {N: uint64(q.bands.Bands)},
+		"priomap":    q.bands.Values(),
 		"multiqueue": {N: 0},
 	}
 }
@@ -276,10 +232,10 @@ var Kind = qdisc.Kind{
 			return nil, err
 		}
 		q := &prio{
-			handle: env.Handle, bands: p.bands, priomap: p.priomap,
+			bands:    bands.Map{Handle: env.Handle, Bands: p.bands, Priomap: p.priomap},
 			newChild: func() qdisc.Qdisc { return env.Pfifo(env.TxQueueLen) },
 		}
-		for i := range q.bands {
+		for i := range q.bands.Bands {
 			q.band[i] = qdisc.NewChild(q.newChild())
 		}
 		return q, nil
