@@ -3,7 +3,7 @@
 SHELL       := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build test test-long fuzz bench demo lint clean
+.PHONY: help build test test-long fuzz bench bench-all demo lint clean
 
 export CGO_ENABLED := 0
 
@@ -52,7 +52,11 @@ fuzz: FUZZTIME := 1m
 fuzz: ## a minute of every fuzz target
 	@$(foreach f,$(FUZZ),echo '$(f)'; $(call fuzz,$(f));)
 
-bench: ## benchmarks with allocations; BENCH=regexp picks some
+bench: ## what a packet costs: the engine on memory ports, each discipline; writes bench.json
+	$(GO) test -run '^$$' -bench 'Engine/pfifo_fast|Bare' ./shaper/worker
+	$(GO) run ./tests/bench -o bench.json
+
+bench-all: ## every benchmark with its allocations; BENCH=regexp picks some
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
 
 demo: build ## plain FIFO against the shaped policy in namespaces of its own (as root), or in memory
