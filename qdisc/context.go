@@ -20,6 +20,10 @@ type Context struct {
 
 	Drops [NumReasons]uint64 // packets dropped, by reason
 
+	// Hasher computes the flow hash of a packet that came without one; nil: all
+	// such packets are one flow. Set once, by the context's owner.
+	Hasher func(p *Packet) uint32
+
 	// OnDrop, when set, sees every dropped packet before it is freed. It may
 	// look, not keep. For capture and tests.
 	OnDrop func(p *Packet, r Reason)
@@ -40,6 +44,20 @@ func (c *Context) Drop(p *Packet, r Reason) {
 		c.OnDrop(p, r)
 	}
 	p.Free()
+}
+
+// FlowHash returns p's flow hash (skb_get_hash). Whoever asks first has it
+// computed; it then stays with the packet.
+func (c *Context) FlowHash(p *Packet) uint32 {
+	if p.Flags&HashSet == 0 {
+		h := uint32(0)
+		if c.Hasher != nil {
+			h = c.Hasher(p)
+		}
+		p.Hash = h
+		p.Flags |= HashSet
+	}
+	return p.Hash
 }
 
 // Clone copies p into the worker's pool; nil (counted under NoBuffer) when the

@@ -23,7 +23,9 @@ import (
 //	    handle at
 //	enqueue id=1 [n=1] [len=100] [prio=0|1:2] [mark=0] [hash=0] [class=1:2] [tos=0]
 //	    n packets with ids counted up; also one packet a line below the command
+//	    they are IPv4; with hash= of that flow, without it all of flow 0
 //	dequeue [n=1], drain, peek
+//	    says which packet, and whether it was marked with CE
 //	at TIME, after TIME
 //	    sets the clock, or moves it
 //	change [at=H] [PARAM=VALUE]..., dump [at=H]
@@ -68,6 +70,7 @@ type script struct {
 	kind  *qdisc.Kind // root's
 	named map[uint32]made
 	ids   []string // of the packet in each slot
+	ecn   []uint8  // it arrived with
 	gone  []string // dropped by this command, "1 (overlimit)"
 	held  map[string]*qdisc.Packet
 	marks map[uint32]answer
@@ -92,7 +95,7 @@ func newScript(t *testing.T, kinds []*qdisc.Kind) *script {
 		t.Fatal(err)
 	}
 	s := &script{
-		pool: pool, ctx: qdisc.NewContext(pool, 1), ids: make([]string, pool.Size()),
+		pool: pool, ctx: qdisc.NewContext(pool, 1), ids: make([]string, pool.Size()), ecn: make([]uint8, pool.Size()),
 		kinds: map[string]*qdisc.Kind{}, named: map[uint32]made{},
 		held: map[string]*qdisc.Packet{}, marks: map[uint32]answer{},
 	}
@@ -296,15 +299,16 @@ func (s *script) packet(id string) *qdisc.Packet {
 	p.SetLen(int(s.number("len", 100)))
 	p.Priority = s.priority()
 	p.Mark = uint32(s.number("mark", 0))
-	p.TOS = uint8(s.number("tos", 0))
+	ipv4(p, uint8(s.number("tos", 0)))
 	p.Arrival = s.ctx.Now
 	if s.d.HasArg("hash") {
-		p.Hash, p.Flags = uint32(s.number("hash", 0)), qdisc.HashSet
+		p.Hash = uint32(s.number("hash", 0))
+		p.Flags |= qdisc.HashSet
 	}
 	if s.d.HasArg("class") {
 		p.Class = s.class("class")
 	}
-	s.ids[p.Index()] = id
+	s.ids[p.Index()], s.ecn[p.Index()] = id, p.ECN()
 	return p
 }
 
@@ -325,7 +329,11 @@ func (s *script) dequeue() bool {
 		s.nothing()
 		return false
 	}
-	s.printf("%s%s", s.ids[p.Index()], s.dropped())
+	mark := ""
+	if p.ECN() == 3 && s.ecn[p.Index()] != 3 {
+		mark = " marked"
+	}
+	s.printf("%s%s%s", s.ids[p.Index()], mark, s.dropped())
 	p.Free()
 	return true
 }

@@ -81,6 +81,7 @@ func newWorld(t fataler, c *Config, under bool, child func() qdisc.Qdisc, seed u
 		last:      map[order]uint64{},
 	}
 	w.ctx.OnDrop = w.onDrop
+	w.ctx.Hasher = hasher
 	w.root = w.q
 	w.path = []qdisc.Step{{Qdisc: w.q}}
 	if under {
@@ -96,7 +97,21 @@ func newWorld(t fataler, c *Config, under bool, child func() qdisc.Qdisc, seed u
 	return w
 }
 
-// frames is lent to one world after the other: frames are never looked at.
+// hasher is the flow hash that the suite's packets are given when they are made;
+// without HashSet a discipline must not rely on it.
+func hasher(p *qdisc.Packet) uint32 { return p.Hash }
+
+// ipv4 gives p, which is long enough, an IPv4 header with this TOS and nothing
+// else in it, so that it can be marked.
+func ipv4(p *qdisc.Packet, tos uint8) {
+	p.L3, p.EtherType, p.TOS = 14, 0x0800, tos
+	p.Flags |= qdisc.Parsed
+	h := p.Bytes()[14:34]
+	clear(h)
+	h[0], h[1] = 0x45, tos
+}
+
+// frames is lent to one world after the other: nothing in them lasts.
 var frames = make([]byte, slots*1792)
 
 // otherBand is the priority that goes past the discipline under test, into the
@@ -207,8 +222,10 @@ func (w *world) enqueue(o op) {
 	w.next++
 	p.SetLen(int(o.n))
 	p.Priority, p.Mark = o.class, o.class+8*o.hash
-	p.Hash, p.Flags = o.hash, qdisc.HashSet|qdisc.Parsed
-	p.TOS = uint8(o.hash)<<5 | uint8(o.hash&3)
+	ipv4(p, uint8(o.hash)<<5|uint8(o.hash&3))
+	if p.Hash = o.hash; o.n%2 == 0 {
+		p.Flags |= qdisc.HashSet // else the discipline has to ask
+	}
 	p.Arrival = w.ctx.Now
 	p.Scratch = [4]uint64{1 << 63, ^uint64(0), 12345, 1} // left by a discipline that had it before
 	rec := &w.rec[p.Index()]

@@ -18,6 +18,7 @@ import (
 
 	"sluice/dequeue"
 	"sluice/qdisc"
+	"sluice/shaper/classify"
 	"sluice/shaper/nic"
 )
 
@@ -32,7 +33,7 @@ type Config struct {
 
 	Pool  *qdisc.Pool // packets and frames; the worker's alone
 	Clock Clock       // nil: the real one
-	Seed  uint64      // of the random source that disciplines use
+	Seed  uint64      // of the random source that disciplines use, and of the flow hash
 
 	// CPU the thread is pinned to; -1: wherever the kernel likes.
 	CPU int
@@ -109,8 +110,10 @@ func New(c Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot make its wake-up descriptor: %w", c.Name, err)
 	}
+	ctx := qdisc.NewContext(c.Pool, c.Seed)
+	ctx.Hasher = func(p *qdisc.Packet) uint32 { return classify.FlowHash(p, c.Seed) }
 	return &Worker{
-		name: c.Name, clock: c.Clock, ctx: qdisc.NewContext(c.Pool, c.Seed),
+		name: c.Name, clock: c.Clock, ctx: ctx,
 		cpu: c.CPU, busyPoll: c.BusyPoll, rxCoalesce: c.RxCoalesce,
 		noPriority: c.NoPriority, wakeFD: fd,
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"sluice/dequeue"
 	"sluice/qdisc"
 	"sluice/qdisc/kinds"
+	"sluice/shaper/classify"
 	"sluice/shaper/nic/mem"
 	"sluice/shaper/tc"
 	"sluice/shaper/tree"
@@ -60,6 +61,7 @@ func newBench(t reporter, tr *trace) *bench {
 		t.Fatalf("setup: %v", err)
 	}
 	b := &bench{t: t, ctx: qdisc.NewContext(pool, 1)}
+	b.ctx.Hasher = func(p *qdisc.Packet) uint32 { return classify.FlowHash(p, 1) }
 	b.ctx.OnDrop = func(_ *qdisc.Packet, r qdisc.Reason) { b.reason = r }
 	b.ctx.Now = time.Second // the recorder did not start at boot either
 	b.port, _ = mem.Pair("st0", "wire", mem.Config{Ring: 4096, MTU: tr.Device.MTU})
