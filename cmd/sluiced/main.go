@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"sluice/qdisc"
 	"sluice/shaper"
 	"sluice/shaper/config"
 	"sluice/shaper/control"
@@ -35,7 +37,7 @@ func main() {
 	file := flag.String("config", "/etc/sluice/sluice.toml", "configuration `file`")
 	check := flag.Bool("check", false, "check the configuration, and end")
 	level := slog.LevelInfo
-	flag.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	flag.TextVar(&level, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	version := flag.Bool("version", false, "print the version, and end")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -54,14 +56,18 @@ func main() {
 	if *check {
 		return
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if err := serve(*file, c, log); err != nil {
+	if err := serve(*file, c, newLog(level)); err != nil {
 		fmt.Fprintln(os.Stderr, "sluiced:", err)
+		var refused *qdisc.Error
+		if errors.As(err, &refused) {
+			os.Exit(exitRefused)
+		}
 		os.Exit(exitFailed)
 	}
 }
 
-// serve runs the engine and its control socket until a signal ends it.
+// serve runs the engine and its control socket until a signal ends it. The socket
+// comes last: who finds it finds an engine behind it.
 func serve(file string, c *config.Config, log *slog.Logger) error {
 	// The packet path allocates nothing, so the collector only ever works for
 	// the admin path; this bounds what it may leave lying about.
@@ -79,40 +85,52 @@ func serve(file string, c *config.Config, log *slog.Logger) error {
 	}
 	server, err := control.Listen(c.Control.Socket, c.Control.Group, engine, log)
 	if err != nil {
-		engine.Close()
-		return err
+		return errors.Join(err, engine.Close())
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve() }()
 	ran := make(chan error, 1)
 	go func() { ran <- engine.Run(ctx) }()
 	log.Info("sluiced is ready", "version", buildVersion(), "config", file, "control", c.Control.Socket)
+	notify(log, "READY=1")
 
+	stopping := ctx.Done()
 	for {
 		select {
 		case <-hup:
 			reload(file, engine, log)
-		case err := <-served: // only when the socket failed
+		case <-stopping:
+			notify(log, "STOPPING=1")
+			stopping = nil
+		case err := <-served: // before Close: only when the socket failed
 			log.Error("control socket failed; forwarding goes on", "err", err)
 			served = nil
 		case err := <-ran:
-			if cerr := server.Close(); err == nil {
-				err = cerr
-			}
+			err = errors.Join(err, server.Close())
 			log.Info("sluiced has stopped")
 			return err
 		}
 	}
 }
 
+// reload applies the file as it is now. Edits by hand are not thrown away by a
+// signal: then Apply refuses.
 func reload(file string, engine *shaper.Engine, log *slog.Logger) {
 	c, err := config.Load(file)
 	if err == nil {
 		_, err = engine.Apply(file, c, false)
 	}
-	if err != nil {
-		log.Error("not reloaded; what runs goes on", "err", err)
+	if err == nil {
+		return
 	}
+	if mistakes, ok := err.(config.Errors); ok {
+		for _, m := range mistakes {
+			log.Error("not reloaded", "err", m)
+		}
+		log.Error("what runs goes on", "mistakes", len(mistakes))
+		return
+	}
+	log.Error("not reloaded; what runs goes on", "err", err)
 }
 
 func buildVersion() string {

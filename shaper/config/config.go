@@ -51,6 +51,10 @@ type Engine struct {
 	Priority        string        // what a packet's priority is derived from: dscp, none
 }
 
+// DefaultSocket is the control socket of a file that names none, and where the
+// sluice command looks for one.
+const DefaultSocket = "/run/sluice/control.sock"
+
 // Control is the control socket.
 type Control struct {
 	Socket string // path

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,12 +67,12 @@ func (d *decoder) readEngine(root *table, e *Engine) {
 }
 
 func (d *decoder) readControl(root *table, c *Control) {
-	c.Socket = "/run/sluice/control.sock"
+	c.Socket = DefaultSocket
 	t := root.table("control", "[control]")
 	if t == nil {
 		return
 	}
-	if s, ok := t.text("socket", `"/run/sluice/control.sock"`); ok {
+	if s, ok := t.text("socket", strconv.Quote(DefaultSocket)); ok {
 		switch {
 		case !strings.HasPrefix(s, "/"):
 			t.fail("socket", problemf(`Write a path that begins with "/".`, "the path of the socket, %q, is not absolute", s))

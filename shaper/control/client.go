@@ -17,10 +17,6 @@ import (
 	"sluice/shaper/tree"
 )
 
-// DefaultSocket is where sluiced listens unless its configuration says
-// otherwise.
-const DefaultSocket = "/run/sluice/control.sock"
-
 // Client talks to a sluiced. Its errors are those of shaper.Engine, or an
 // UnreachableError.
 type Client struct {
@@ -51,6 +47,8 @@ func (e *UnreachableError) Error() string {
 	switch {
 	case errors.Is(e.Err, fs.ErrNotExist), errors.Is(e.Err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("no sluiced is listening at %s; start it, or name its socket with -socket or SLUICE_SOCKET", e.Socket)
+	case len(e.Socket) > maxPath:
+		return fmt.Sprintf("%s is no socket: its path has more than %d bytes", e.Socket, maxPath)
 	case errors.Is(e.Err, fs.ErrPermission):
 		return fmt.Sprintf("%s may not be opened by this user; run as root, or join the group named in [control]", e.Socket)
 	}
@@ -62,7 +60,10 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // Status returns the engine's status.
 func (c *Client) Status() (*shaper.Status, error) {
 	s := &shaper.Status{}
-	return s, c.call(http.MethodGet, "/v1/status", nil, nil, s)
+	if err := c.call(http.MethodGet, "/v1/status", nil, nil, s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Qdiscs returns the qdiscs of a port, or of all when dev is empty.
@@ -90,7 +91,10 @@ func (c *Client) Class(dev string, r tree.Request) error {
 // Apply puts a policy into force.
 func (c *Client) Apply(a Apply) (*shaper.Report, error) {
 	r := &shaper.Report{}
-	return r, c.call(http.MethodPost, "/v1/apply", nil, a, r)
+	if err := c.call(http.MethodPost, "/v1/apply", nil, a, r); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (c *Client) call(method, path string, query url.Values, in, out any) error {
@@ -124,5 +128,8 @@ func (c *Client) call(method, path string, query url.Values, in, out any) error 
 	if out == nil {
 		return nil
 	}
-	return d.Decode(out)
+	if err := d.Decode(out); err != nil {
+		return &UnreachableError{c.socket, err}
+	}
+	return nil
 }

@@ -9,6 +9,6 @@
 //	POST /v1/class?dev=D         tree.Request
 //	POST /v1/apply               Apply → shaper.Report
 //
-// A refusal is a status of 4xx and a Refusal. Who may connect to the socket may
-// do all of this.
+// A refusal is a status of 4xx, a failure one of 5xx, and either brings a Refusal.
+// Who may connect to the socket may do all of this.
 package control

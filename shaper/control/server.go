@@ -5,51 +5,44 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"time"
 
+	"sluice/qdisc"
+	"sluice/qdisc/kinds"
 	"sluice/shaper"
 	"sluice/shaper/config"
 	"sluice/shaper/tree"
 )
 
-// maxBody bounds a request: ten thousand subscribers fit.
-const maxBody = 64 << 20
+const (
+	maxBody    = 64 << 20 // of a request: ten thousand subscribers fit
+	maxHeaders = 16 << 10
+
+	headerTime = 5 * time.Second  // for a client to say what it wants
+	bodyTime   = 30 * time.Second // to send all of it, and as long to take the answer
+	idleTime   = time.Minute
+
+	closeTime = 500 * time.Millisecond // for requests under way when the server closes
+)
 
 // Server answers on a control socket.
 type Server struct {
 	engine *shaper.Engine
 	log    *slog.Logger
 	http   http.Server
-	listen net.Listener
+	listen *socket
 }
 
 // Listen opens the socket at path, mode 0660, owned by group when one is named.
-// A socket that a dead service left behind is replaced; one that answers means
-// that another service runs, and is refused.
+// A socket that a dead service left behind is replaced; a second service at the
+// same path is refused.
 func Listen(path, group string, e *shaper.Engine, log *slog.Logger) (*Server, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("control socket %s: another sluiced answers there; stop it, or give this one another [control] socket", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
-	}
-	l, err := net.Listen("unix", path)
+	l, err := listen(path, group)
 	if err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
-	}
-	if err := permit(path, group); err != nil {
-		l.Close()
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
 	s := &Server{engine: e, log: log, listen: l}
@@ -57,28 +50,19 @@ func Listen(path, group string, e *shaper.Engine, log *slog.Logger) (*Server, er
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/qdiscs", s.qdiscs)
 	mux.HandleFunc("GET /v1/classes", s.classes)
-	mux.HandleFunc("POST /v1/qdisc", s.edit((*shaper.Engine).Qdisc))
-	mux.HandleFunc("POST /v1/class", s.edit((*shaper.Engine).Class))
+	mux.HandleFunc("POST /v1/qdisc", s.edit("qdisc", e.Qdisc))
+	mux.HandleFunc("POST /v1/class", s.edit("class", e.Class))
 	mux.HandleFunc("POST /v1/apply", s.apply)
-	s.http = http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	return s, nil
-}
-
-func permit(path, group string) error {
-	if group != "" {
-		g, err := user.LookupGroup(group)
-		if err != nil {
-			return err
-		}
-		gid, err := strconv.Atoi(g.Gid)
-		if err != nil {
-			return err
-		}
-		if err := os.Chown(path, -1, gid); err != nil {
-			return err
-		}
+	s.http = http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTime,
+		ReadTimeout:       bodyTime,
+		WriteTimeout:      2 * bodyTime, // it counts from the end of the headers
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeaders,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	return os.Chmod(path, 0o660)
+	return s, nil
 }
 
 // Serve answers until Close.
@@ -89,11 +73,20 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Close lets the requests under way finish, and removes the socket.
+// Close removes the socket. Requests under way may finish, for at most half a
+// second; clients that hang are cut off.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	return s.http.Shutdown(ctx)
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close()
+	}
+	// For a server that never served; else it is closed already.
+	if cerr := s.listen.Close(); !errors.Is(cerr, net.ErrClosed) {
+		err = errors.Join(err, cerr)
+	}
+	return err
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
@@ -102,26 +95,70 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) qdiscs(w http.ResponseWriter, r *http.Request) {
-	v, err := s.engine.Qdiscs(r.FormValue("dev"))
+	v, err := s.engine.Qdiscs(r.URL.Query().Get("dev"))
 	reply(w, v, err)
 }
 
 func (s *Server) classes(w http.ResponseWriter, r *http.Request) {
-	v, err := s.engine.Classes(r.FormValue("dev"))
+	v, err := s.engine.Classes(r.URL.Query().Get("dev"))
 	reply(w, v, err)
 }
 
-func (s *Server) edit(do func(*shaper.Engine, string, tree.Request) error) http.HandlerFunc {
+func (s *Server) edit(object string, do func(dev string, r tree.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var q tree.Request
 		if !read(w, r, &q) {
 			return
 		}
+		if err := check(object, &q); err != nil {
+			misunderstood(w, err)
+			return
+		}
 		dev := r.URL.Query().Get("dev")
-		err := do(s.engine, dev, q)
-		s.log.Info("edit", "dev", dev, "op", q.Op, "kind", q.Kind, "handle", q.Handle, "class", q.ClassID, "err", err)
+		log := s.log.With("dev", dev, "op", q.Op, "object", object,
+			"kind", q.Kind, "parent", q.Parent, "handle", q.Handle, "classid", q.ClassID)
+		err := do(dev, q)
+		if err != nil {
+			log.Warn("edit refused", "err", err)
+		} else {
+			log.Info("edited by hand")
+		}
 		reply(w, struct{}{}, err)
 	}
+}
+
+// check refuses what tc's grammar would not have let through, and the qdiscs
+// would not notice.
+func check(object string, q *tree.Request) error {
+	if q.Op == 0 {
+		return errors.New(`"op" is missing`)
+	}
+	kind := kinds.ByName(q.Kind)
+	if kind == nil {
+		if q.Kind == "" && len(q.Values) > 0 {
+			return errors.New(`"values" without a "kind"`)
+		}
+		return nil // the tree has the words for it
+	}
+	params := kind.Params
+	if object == "class" {
+		params = kind.ClassParams
+	}
+	for name := range q.Values {
+		if !has(params, name) {
+			return fmt.Errorf("a %s %s has no parameter %q", q.Kind, object, name)
+		}
+	}
+	return nil
+}
+
+func has(params []qdisc.Param, name string) bool {
+	for i := range params {
+		if params[i].Name == name && params[i].Taken() {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
@@ -129,23 +166,40 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &a) {
 		return
 	}
+	report, err := s.force(a)
+	if err != nil {
+		s.log.Warn("policy refused", "file", a.Name, "err", err)
+	}
+	reply(w, report, err)
+}
+
+// force checks and applies a policy.
+func (s *Server) force(a Apply) (*shaper.Report, error) {
 	c, err := config.Parse(a.Name, []byte(a.Text))
 	if err != nil {
-		reply(w, nil, &ConfigError{err.Error()})
-		return
+		return nil, &RefusedError{err.Error()}
 	}
 	report, err := s.engine.Apply(a.Name, c, a.DiscardEdits)
-	reply(w, report, err)
+	return report, refused(err)
 }
 
 func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		send(w, http.StatusBadRequest, Refusal{Text: "request not understood: " + err.Error()})
-		return false
+	err := d.Decode(v)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something follows its end")
+		}
 	}
-	return true
+	if err != nil {
+		misunderstood(w, err)
+	}
+	return err == nil
+}
+
+func misunderstood(w http.ResponseWriter, err error) {
+	send(w, http.StatusBadRequest, Refusal{Text: "request not understood: " + err.Error()})
 }
 
 func reply(w http.ResponseWriter, v any, err error) {

@@ -7,6 +7,7 @@ import (
 
 	"sluice/qdisc"
 	"sluice/shaper"
+	"sluice/shaper/worker"
 )
 
 // Apply asks for a policy to be put into force. The file travels as text: the
@@ -20,24 +21,33 @@ type Apply struct {
 // Refusal is how an error travels. Kind says which of the errors below it was
 // made of.
 type Refusal struct {
-	Kind  string        `json:"kind,omitempty"` // "qdisc", "device", "edited", "config" or ""
+	Kind  string        `json:"kind,omitempty"` // "qdisc", "device", "edited", "policy" or ""
 	Text  string        `json:"text"`
 	Errno syscall.Errno `json:"errno,omitempty"` // qdisc
 	Dev   string        `json:"dev,omitempty"`   // device
 }
 
-// ConfigError carries the complaints about a configuration as they were printed
-// where it was checked.
-type ConfigError struct{ Text string }
+// RefusedError says why a configuration was not put into force: its mistakes, one
+// a line, or how it clashes with what runs.
+type RefusedError struct{ Text string }
 
-func (e *ConfigError) Error() string { return e.Text }
+func (e *RefusedError) Error() string { return e.Text }
+
+// refused makes what the engine says to a policy a RefusedError, unless there is
+// nobody left to refuse, or it is about edits.
+func refused(err error) error {
+	if err == nil || errors.Is(err, shaper.ErrEdited) || errors.Is(err, worker.ErrStopped) {
+		return err
+	}
+	return &RefusedError{err.Error()}
+}
 
 // refusal turns an error of the engine into what travels.
 func refusal(err error) (status int, r Refusal) {
 	r.Text = err.Error()
 	var q *qdisc.Error
 	var d *shaper.NoDeviceError
-	var c *ConfigError
+	var p *RefusedError
 	switch {
 	case errors.As(err, &q):
 		r.Kind, r.Text, r.Errno = "qdisc", q.Ext, q.Errno
@@ -48,9 +58,11 @@ func refusal(err error) (status int, r Refusal) {
 	case errors.Is(err, shaper.ErrEdited):
 		r.Kind = "edited"
 		return http.StatusConflict, r
-	case errors.As(err, &c):
-		r.Kind = "config"
+	case errors.As(err, &p):
+		r.Kind = "policy"
 		return http.StatusUnprocessableEntity, r
+	case errors.Is(err, worker.ErrStopped):
+		return http.StatusServiceUnavailable, r
 	}
 	return http.StatusInternalServerError, r
 }
@@ -64,8 +76,8 @@ func (r Refusal) err() error {
 		return &shaper.NoDeviceError{Dev: r.Dev}
 	case "edited":
 		return shaper.ErrEdited
-	case "config":
-		return &ConfigError{r.Text}
+	case "policy":
+		return &RefusedError{r.Text}
 	}
 	return errors.New(r.Text)
 }
