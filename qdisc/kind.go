@@ -34,6 +34,9 @@ type Kind struct {
 	// from latency).
 	Check func(v Values) error
 
+	// CheckClass is the same for the parameters of a class.
+	CheckClass func(v Values) error
+
 	// New makes one, with the kernel's checks: errors are *Error.
 	New func(env Env, v Values) (Qdisc, error)
 }
@@ -77,6 +80,11 @@ type Param struct {
 	// after the other, so blanks are part of them. Empty: "NAME %s ", of a Flag
 	// "NAME ", which is tc's habit.
 	Text string
+
+	// Bare says that a member of a group is given without a keyword: behind the
+	// one before it, the first of them always, the others when the next word is
+	// a number.
+	Bare bool
 }
 
 // Key returns the JSON key.
@@ -84,7 +92,17 @@ func (p *Param) Key() string {
 	if p.JSON != "" {
 		return p.JSON
 	}
-	return p.Name
+	return p.Name[strings.IndexByte(p.Name, '.')+1:]
+}
+
+// Group returns the name of the group that the parameter is a member of, "" when
+// it stands for itself.
+func (p *Param) Group() string {
+	group, _, is := strings.Cut(p.Name, ".")
+	if !is {
+		return ""
+	}
+	return group
 }
 
 // Taken says whether the parameter can be given. One whose name has a slash in it
@@ -95,16 +113,27 @@ func (p *Param) Taken() bool { return p.Show != Output && !strings.Contains(p.Na
 type Unit uint8
 
 const (
-	_       Unit = iota
-	Number       // plain number
-	Packets      // stored in packets, printed "1000p"
-	Size         // stored in bytes, printed "10Kb"
-	Rate         // stored in bytes per second, printed "8Mbit"
-	Time         // stored in nanoseconds, printed "50ms"
-	Flag         // a word without a value
-	Numbers      // a list of numbers up to the next word
-	Word         // one of a few words
-	Sizes        // a list of sizes up to the next word
+	_        Unit = iota
+	Number        // plain number
+	Packets       // stored in packets, printed "1000p"
+	Size          // stored in bytes, printed "10Kb"
+	Rate          // stored in bytes per second, printed "8Mbit"
+	Time          // stored in nanoseconds, printed "50ms"
+	Flag          // a word without a value
+	Numbers       // a list of numbers up to the next word
+	Word          // one of a few words
+	Sizes         // a list of sizes up to the next word
+	Hex           // a number in hexadecimal, printed "0x10", in JSON as a string
+	Time64        // stored in nanoseconds and taken to the nanosecond, printed "50ms", in JSON in seconds
+	Percent       // stored as 32 bits of fraction, printed "25%", in JSON as a fraction
+	Signed        // a number that may be negative, stored as an int64's bits
+	Number64      // a number of 64 bits
+
+	// Group is a keyword, without a value of its own, of the parameters that
+	// follow it in the table and are named "KEYWORD.x". In tc's grammar they
+	// follow the keyword, in JSON and TOML they are an object of that name. A
+	// keyword of two words is an alias with a blank in it ("loss state").
+	Group
 )
 
 // Show says when a parameter is printed.
@@ -118,6 +147,7 @@ const (
 	Input                // never: it is taken, and shown in another form
 	Output               // printed, and never taken
 	Brief                // only without -d, where another one takes its place
+	Nonzero              // in text only when it is not 0
 )
 
 // Value is one value of a parameter, in the unit's stored form.

@@ -372,6 +372,12 @@ func (s *script) editClass() {
 	}
 	id, what := s.class("id"), s.d.CmdArgs[0].Key
 	v := s.given(m.kind.ClassParams, "at", "id", "parent", what)
+	if m.kind.CheckClass != nil && what != "del" {
+		if err := m.kind.CheckClass(v); err != nil {
+			s.failed(err)
+			return
+		}
+	}
 	s.done(qdisc.Edit(m.path, func() error {
 		switch what {
 		case "add":

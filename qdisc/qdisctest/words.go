@@ -2,6 +2,7 @@ package qdisctest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -40,8 +41,18 @@ func (s *script) value(p qdisc.Param, words []string) qdisc.Value {
 			v.List = append(v.List, s.parse(w))
 		}
 		return v
-	case qdisc.Time:
+	case qdisc.Time, qdisc.Time64:
 		return qdisc.Value{N: uint64(s.duration(words[0]))}
+	case qdisc.Percent:
+		return qdisc.Value{N: s.percent(words[0])}
+	case qdisc.Hex:
+		return qdisc.Value{N: s.hex(words[0])}
+	case qdisc.Signed:
+		n, err := strconv.ParseInt(words[0], 0, 32)
+		if err != nil {
+			s.fatalf("%v", err)
+		}
+		return qdisc.Value{N: uint64(n)}
 	case qdisc.Rate:
 		return qdisc.Value{N: s.rate(words[0])}
 	}
@@ -67,6 +78,15 @@ func (s *script) rate(word string) uint64 {
 		}
 	}
 	return s.parse(word)
+}
+
+// percent reads "25%" as 32 bits of fraction.
+func (s *script) percent(word string) uint64 {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(word, "%"), 64)
+	if err != nil {
+		s.fatalf("%v", err)
+	}
+	return uint64(math.RoundToEven(n / 100 * math.MaxUint32))
 }
 
 func (s *script) duration(word string) time.Duration {
@@ -152,8 +172,14 @@ func (s *script) values(params []qdisc.Param, v qdisc.Values) string {
 		case p.Unit == qdisc.Flag && x.N == 0:
 		case p.Unit == qdisc.Flag:
 			words = append(words, p.Name)
-		case p.Unit == qdisc.Time:
+		case p.Unit == qdisc.Time || p.Unit == qdisc.Time64:
 			words = append(words, p.Name, time.Duration(x.N).String())
+		case p.Unit == qdisc.Percent:
+			words = append(words, p.Name, strconv.FormatFloat(100*float64(x.N)/math.MaxUint32, 'g', 6, 64)+"%")
+		case p.Unit == qdisc.Hex:
+			words = append(words, p.Name, "0x"+strconv.FormatUint(x.N, 16))
+		case p.Unit == qdisc.Signed:
+			words = append(words, p.Name, strconv.FormatInt(int64(x.N), 10))
 		default:
 			words = append(words, p.Name, strconv.FormatUint(x.N, 10))
 		}

@@ -366,11 +366,14 @@ func (t *table) params(params []qdisc.Param) qdisc.Values {
 	values := qdisc.Values{}
 	for i := range params {
 		p := &params[i]
-		if !p.Taken() {
+		if !p.Taken() || p.Group() != "" {
 			continue
 		}
 		given := ""
 		for _, key := range append([]string{p.Name}, p.Aliases...) {
+			if strings.Contains(key, " ") {
+				continue // tc's two words for it
+			}
 			v, ok := t.get(key)
 			if !ok {
 				continue
@@ -381,6 +384,10 @@ func (t *table) params(params []qdisc.Param) qdisc.Values {
 				continue
 			}
 			given = key
+			if p.Unit == qdisc.Group {
+				t.group(params, p, key, v, values)
+				continue
+			}
 			value, prob := convert(p, v)
 			if prob != nil {
 				t.fail(key, prob)
@@ -392,9 +399,42 @@ func (t *table) params(params []qdisc.Param) qdisc.Values {
 	return values
 }
 
+// group reads the members of g: a table of them, or the first one alone.
+func (t *table) group(params []qdisc.Param, g *qdisc.Param, key string, v any, values qdisc.Values) {
+	var members []qdisc.Param
+	for _, p := range params {
+		if p.Group() == g.Name {
+			p.Name = p.Name[len(g.Name)+1:]
+			members = append(members, p)
+		}
+	}
+	m, isTable := v.(map[string]any)
+	if isTable {
+		in := &table{d: t.d, path: child(t.path, key), title: "the table " + key, m: m}
+		for name, value := range in.params(members) {
+			values[g.Name+"."+name] = value
+		}
+		in.close()
+		return
+	}
+	first := &members[0]
+	if !first.Bare {
+		t.fail(key, problemf(fmt.Sprintf("Write it as %s = { %s = %s }.", key, first.Name, example(first)),
+			"%q is a table, not %s", key, describe(v)))
+		return
+	}
+	value, prob := convert(first, v)
+	if prob != nil {
+		t.fail(key, prob)
+		return
+	}
+	values[g.Name+"."+first.Name] = value
+}
+
 // quantities are the units of parameters that are quantities.
 var quantities = map[qdisc.Unit]*quantity{
 	qdisc.Packets: packets, qdisc.Size: sizes, qdisc.Sizes: sizes, qdisc.Rate: rates, qdisc.Time: times,
+	qdisc.Time64: times, qdisc.Percent: percents,
 }
 
 // convert reads the value of a parameter.
@@ -436,10 +476,18 @@ func scalar(p *qdisc.Param, v any) (uint64, *problem) {
 	if q := quantities[p.Unit]; q != nil {
 		return q.value(v)
 	}
+	if text, ok := v.(string); ok && p.Unit == qdisc.Hex {
+		n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
+		if err != nil {
+			return 0, problemf(fmt.Sprintf("Write it as %s.", example(p)), "%q is no hexadecimal number", text)
+		}
+		return n, nil
+	}
 	n, prob := plain(v)
 	switch {
 	case prob != nil:
 		return 0, prob
+	case p.Unit == qdisc.Signed && n == int64(int32(n)), p.Unit == qdisc.Number64 && n >= 0:
 	case n < 0 || n > math.MaxUint32:
 		return 0, problemf(fmt.Sprintf("Write a number from 0 to %d.", uint32(math.MaxUint32)), "%q is %d", p.Name, n)
 	}
@@ -457,6 +505,10 @@ func example(p *qdisc.Param) string {
 		return "[0, 1]"
 	case qdisc.Sizes:
 		return `["1514 B"]`
+	case qdisc.Hex:
+		return `"0x10"`
+	case qdisc.Group:
+		return "{ … }"
 	}
 	if q := quantities[p.Unit]; q != nil {
 		return strconv.Quote(q.example)

@@ -289,7 +289,7 @@ func (t *table) parameters(k *qdisc.Kind, handle qdisc.ClassID) (qdisc.Values, q
 	}
 	if k.Check != nil {
 		if err := k.Check(v); err != nil {
-			t.refused(k, err)
+			t.refused(k.Params, err)
 			return v, nil
 		}
 	}
@@ -303,7 +303,7 @@ func (t *table) parameters(k *qdisc.Kind, handle qdisc.ClassID) (qdisc.Values, q
 	case errors.As(err, &bare) && bare.Ext == "":
 		t.refusedBare(k, bare)
 	default:
-		t.refused(k, err)
+		t.refused(k.Params, err)
 	}
 	return v, q
 }
@@ -330,14 +330,14 @@ func (t *table) refusedBare(k *qdisc.Kind, err *qdisc.Error) {
 
 // refused reports what a kind's Check says, each of its lines, at the key it
 // names.
-func (t *table) refused(k *qdisc.Kind, err error) {
+func (t *table) refused(params []qdisc.Param, err error) {
 	for _, line := range strings.Split(err.Error(), "\n") {
 		at, path, hint := t.pos(), t.path, "Correct the keys of this table."
 		for i, part := range strings.Split(line, `"`) {
 			if i%2 == 0 {
 				continue
 			}
-			p := param(k.Params, part)
+			p := param(params, part)
 			if p == nil {
 				continue
 			}
@@ -387,6 +387,11 @@ func (d *decoder) readClass(t *table, c *Config, known []*qdisc.Kind) {
 		} else {
 			cl.Values = t.params(k.ClassParams)
 			t.close()
+			if k.CheckClass != nil {
+				if err := k.CheckClass(cl.Values); err != nil {
+					t.refused(k.ClassParams, err)
+				}
+			}
 		}
 	}
 	c.Classes = append(c.Classes, cl)

@@ -29,6 +29,9 @@ type quantity struct {
 	// first, else in the second.
 	small float64
 	bare  [2]string
+
+	fine bool   // what is stored is so fine that the nearest will do
+	most uint64 // 0: no bound
 }
 
 var (
@@ -75,6 +78,13 @@ var (
 		units: []unit{{"packets", 1, 1}, {"packet", 1, 1}},
 		meant: map[string]string{"p": "packets", "pkt": "packets", "pkts": "packets", "frames": "packets"},
 		bare:  [2]string{"packets", "packets"},
+	}
+	percents = &quantity{
+		noun: "a percentage", stored: "parts in 2³²", example: "1 %",
+		units: []unit{{"%", math.MaxUint32, 100}},
+		meant: map[string]string{"percent": "%", "pct": "%"},
+		bare:  [2]string{"%", "%"},
+		fine:  true, most: math.MaxUint32,
 	}
 )
 
@@ -164,8 +174,14 @@ func (q *quantity) whole(s string, n *big.Rat, u unit) (uint64, *problem) {
 	if n.Cmp(new(big.Rat).SetInt64(math.MaxInt64)) > 0 {
 		return 0, problemf(fmt.Sprintf("At most %d %s are possible.", math.MaxInt64, q.stored), "%q is too much", s)
 	}
+	if q.fine {
+		n.Add(n, big.NewRat(1, 2))
+	}
 	down := new(big.Int).Div(n.Num(), n.Denom()).Uint64()
-	if !n.IsInt() {
+	if q.most > 0 && down > q.most {
+		return 0, problemf("At most 100 % are possible.", "%q is too much", s)
+	}
+	if !n.IsInt() && !q.fine {
 		return 0, problemf(fmt.Sprintf("The nearest are %q and %q.", q.format(down), q.format(down+1)),
 			"%q is not a whole number of %s", s, q.stored)
 	}

@@ -107,8 +107,15 @@ func (s *parse) kind(name string) error {
 	if err != nil {
 		return err
 	}
-	if kind.Check != nil && !class && s.c.Request.Op != tree.Delete {
-		if err := kind.Check(v); err != nil {
+	check := kind.Check
+	if class {
+		check = kind.CheckClass
+	}
+	if check != nil && s.c.Request.Op != tree.Delete {
+		if v == nil {
+			v = qdisc.Values{}
+		}
+		if err := check(v); err != nil {
 			return refused(kind, err)
 		}
 	}
@@ -142,23 +149,84 @@ func (s *parse) values(kind *qdisc.Kind, params []qdisc.Param) (qdisc.Values, er
 		if word == "help" {
 			return nil, &Error{Usage: kind.Usage, Code: ExitParse}
 		}
-		p := param(params, word)
+		var p *qdisc.Param
+		if len(s.args) > 0 {
+			if p = param(params, word+" "+s.args[0]); p != nil {
+				s.args = s.args[1:]
+			}
+		}
+		if p == nil {
+			p = param(params, word)
+		}
 		if p == nil {
 			return nil, unknown(kind, word)
+		}
+		if v == nil {
+			v = qdisc.Values{}
+		}
+		if p.Unit == qdisc.Group {
+			if err := s.group(kind, params, p, word, v); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		x, err := s.paramValue(kind, params, p, word)
 		if err != nil {
 			return nil, err
 		}
-		if v == nil {
-			v = qdisc.Values{}
-		}
 		v[p.Name] = x
 	}
-	if v == nil && kind.Check != nil {
-		v = qdisc.Values{}
-	}
 	return v, nil
+}
+
+// group takes the members of g behind its keyword: first those that have none of
+// their own, then the others, in any order.
+func (s *parse) group(kind *qdisc.Kind, params []qdisc.Param, g *qdisc.Param, word string, v qdisc.Values) error {
+	given := 0
+	for i := range params {
+		p := &params[i]
+		if p.Group() != g.Name {
+			continue
+		}
+		delete(v, p.Name) // a group that is given again replaces the first
+		if !p.Bare || given > 0 && (len(s.args) == 0 || !beginsNumber(s.args[0], p.Unit)) {
+			continue
+		}
+		x, err := s.paramValue(kind, params, p, word)
+		if err != nil {
+			return err
+		}
+		v[p.Name] = x
+		given++
+	}
+	for len(s.args) > 0 {
+		p := param(params, g.Name+"."+s.args[0])
+		if p == nil || p.Bare {
+			break
+		}
+		keyword := s.next()
+		x, err := s.paramValue(kind, params, p, keyword)
+		if err != nil {
+			return err
+		}
+		v[p.Name] = x
+		given++
+	}
+	if given == 0 {
+		return illegal(kind, word, "")
+	}
+	return nil
+}
+
+// beginsNumber says whether a word is taken for the next of a group's values.
+func beginsNumber(word string, u qdisc.Unit) bool {
+	if u == qdisc.Word {
+		return true
+	}
+	if u == qdisc.Signed {
+		word = strings.TrimPrefix(word, "-")
+	}
+	return word != "" && word[0] >= '0' && word[0] <= '9'
 }
 
 // param finds the parameter of a keyword.
@@ -278,6 +346,18 @@ func (s *parse) number(unit qdisc.Unit, text string) (uint64, error) {
 	case qdisc.Time:
 		d, err := ParseTime(text)
 		return uint64(d), err
+	case qdisc.Time64:
+		d, err := ParseTime64(text)
+		return uint64(d), err
+	case qdisc.Percent:
+		return ParsePercent(text)
+	case qdisc.Hex:
+		return strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
+	case qdisc.Number64:
+		return strconv.ParseUint(text, 0, 64)
+	case qdisc.Signed:
+		n, err := strconv.ParseInt(text, 0, 32)
+		return uint64(n), err
 	}
 	return strconv.ParseUint(text, 0, 32)
 }

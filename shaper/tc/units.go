@@ -188,6 +188,59 @@ func ParseTime(s string) (time.Duration, error) {
 	return time.Duration(us) * time.Microsecond, err
 }
 
+// ParseTime64 reads a time as ParseTime does, but a bare number is nanoseconds,
+// and so is "ns".
+func ParseTime64(s string) (time.Duration, error) {
+	n, suffix, ok := splitNumber(s)
+	scale, known := timeUnits[strings.ToLower(suffix)]
+	switch strings.ToLower(suffix) {
+	case "", "ns", "nsec", "nsecs":
+		scale, known = 1e-3, true
+	}
+	if !ok || !known {
+		return 0, errUnit{s}
+	}
+	ns, err := scaled(s, n, scale*1000, 1<<63)
+	return time.Duration(ns), err
+}
+
+// FormatTime64 prints a time as tc does where it has nanoseconds.
+func FormatTime64(d time.Duration) string {
+	ns := float64(d)
+	for _, u := range []struct {
+		unit float64
+		name string
+	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
+		if ns >= u.unit {
+			return strconv.FormatFloat(ns/u.unit, 'g', 3, 64) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(d), 10) + "ns"
+}
+
+// whole is 100 % of a [qdisc.Percent].
+const whole = math.MaxUint32
+
+// ParsePercent reads a percentage with or without its sign, as 32 bits of fraction.
+func ParsePercent(s string) (uint64, error) {
+	n, suffix, ok := splitNumber(s)
+	if !ok || suffix != "" && suffix != "%" || n > 100 {
+		return 0, errUnit{s}
+	}
+	return uint64(math.RoundToEven(n / 100 * whole)), nil
+}
+
+// FormatPercent prints 32 bits of fraction as tc does.
+func FormatPercent(n uint64) string {
+	return strconv.FormatFloat(100*float64(n)/whole, 'g', 6, 64) + "%"
+}
+
+// short is a number with the six digits that tc has in JSON.
+func short(x float64) float64 {
+	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
+	return x
+}
+
 // FormatTime prints a time as tc does, to three digits.
 func FormatTime(d time.Duration) string {
 	us := uint64(max(d, 0)) / 1000

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -231,7 +232,7 @@ func (p *printer) params(table []qdisc.Param, v qdisc.Values) {
 	for i := range table {
 		param := &table[i]
 		x, has := v[param.Name]
-		if !has || !p.shows(param.Show) || param.Unit == qdisc.Flag && x.N == 0 {
+		if !has || !p.shows(param.Show) || x.N == 0 && (param.Unit == qdisc.Flag || param.Show == qdisc.Nonzero) {
 			continue
 		}
 		format := param.Text
@@ -265,17 +266,39 @@ func (p *printer) format(u qdisc.Unit, x qdisc.Value) string {
 		return x.Word
 	case qdisc.Numbers, qdisc.Sizes:
 		return strings.Trim(fmt.Sprint(x.List), "[]")
+	case qdisc.Hex:
+		return fmt.Sprintf("%#x", x.N)
+	case qdisc.Time64:
+		return FormatTime64(time.Duration(x.N))
+	case qdisc.Percent:
+		return FormatPercent(x.N)
+	case qdisc.Signed:
+		return strconv.FormatInt(int64(x.N), 10)
 	}
 	return strconv.FormatUint(x.N, 10)
 }
 
-// members adds what v has of a table to o.
+// members adds what v has of a table to o, a group's members as an object of
+// their own.
 func (p *printer) members(o *object, table []qdisc.Param, v qdisc.Values) {
+	whole := o
+	var group *qdisc.Param
 	for i := range table {
 		param := &table[i]
+		if o != whole && param.Group() != group.Name {
+			whole.add(group.Key(), *o)
+			o = whole
+		}
+		if param.Unit == qdisc.Group {
+			group = param
+			continue
+		}
 		x, has := v[param.Name]
 		if !has || !p.shows(param.Show) {
 			continue
+		}
+		if o == whole && param.Group() != "" {
+			o = &object{}
 		}
 		switch param.Unit {
 		case qdisc.Flag:
@@ -290,8 +313,19 @@ func (p *printer) members(o *object, table []qdisc.Param, v qdisc.Values) {
 				list = append(list, n)
 			}
 			o.add(param.Key(), list)
+		case qdisc.Hex:
+			o.add(param.Key(), p.format(param.Unit, x))
+		case qdisc.Time64:
+			o.add(param.Key(), short(time.Duration(x.N).Seconds()))
+		case qdisc.Percent:
+			o.add(param.Key(), short(float64(x.N)/math.MaxUint32))
+		case qdisc.Signed:
+			o.add(param.Key(), int64(x.N))
 		default:
 			o.add(param.Key(), x.N)
 		}
+	}
+	if o != whole {
+		whole.add(group.Key(), *o)
 	}
 }
