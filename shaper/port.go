@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"sluice/dequeue"
@@ -35,6 +36,9 @@ type port struct {
 	tree   *tree.Tree
 	env    func(handle uint32) qdisc.Env
 	undo   []func() error // in the order of doing
+
+	index int         // of the interface, which may get another name; 0: has none
+	down  atomic.Bool // it is gone or has no carrier, says the kernel
 }
 
 func (p *port) close() error {
@@ -55,10 +59,11 @@ func (e *Engine) openLink(l *config.Link, pool *qdisc.Pool, o Options) error {
 		dev := c.Dev
 		p := &port{dev: dev, link: l.Name}
 		ends[i], e.ports[dev] = p, p
-		var err error
-		if p.nic, err = o.OpenPort(l, c); err != nil {
+		n, err := o.OpenPort(l, c)
+		if err != nil {
 			return fmt.Errorf("link %s: %w", l.Name, err)
 		}
+		p.nic = n // not before: with an error it may be a nil that is no nil interface
 		if need := p.nic.MTU() + linkHeaders + pool.Headroom(); need > pool.FrameSize() {
 			return fmt.Errorf("link %s: %s has an MTU of %d, and frames of that size need slots of %d bytes; "+
 				"set [engine] frame_size to at least %q, or lower the MTU", l.Name, dev, p.nic.MTU(), need,
@@ -148,6 +153,8 @@ func (e *Engine) openRaw(l *config.Link, dev string) (nic.Port, error) {
 		return nil, err
 	}
 	p.undo = append(p.undo, prepared.Restore)
+	p.index = prepared.Link.Index
+	p.down.Store(!prepared.Link.Carrier)
 	for _, w := range prepared.Warnings {
 		e.log.Warn(w)
 	}
@@ -161,13 +168,21 @@ func (e *Engine) watch(ctx context.Context) {
 		e.log.Warn("interfaces are not watched", "err", err)
 		return
 	}
+	byIndex := map[int]*port{}
+	for _, p := range e.ports {
+		byIndex[p.index] = p
+	}
 	for ev := range events {
-		name := ev.Link.Name
-		if ev.Kind == kernel.LinkRenamed {
-			name = ev.OldName
-		}
-		if p := e.ports[name]; p == nil || p.nic.Driver() != "afpacket" {
+		p := byIndex[ev.Link.Index]
+		if p == nil || ev.Link.Index == 0 {
 			continue
+		}
+		name := p.dev
+		switch ev.Kind {
+		case kernel.LinkRemoved, kernel.LinkDown:
+			p.down.Store(true)
+		case kernel.LinkUp:
+			p.down.Store(false)
 		}
 		switch ev.Kind {
 		case kernel.LinkRemoved:

@@ -106,7 +106,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- e.worker.Run(loop) }()
-	go e.watch(loop)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		e.watch(loop)
+	}()
 
 	var err error
 	select {
@@ -115,7 +119,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		stop()
 		err = <-ended
 	case err = <-ended:
+		stop()
 	}
+	<-watched // it reads the ports that Close takes away
 	return errors.Join(err, e.Close())
 }
 

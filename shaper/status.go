@@ -90,7 +90,7 @@ func (e *Engine) Status() (*Status, error) {
 func (p *port) status() PortStatus {
 	r := p.egress.Runner
 	s := PortStatus{Name: p.dev, Link: p.link, Driver: p.nic.Driver(), MTU: p.nic.MTU(),
-		Qlen: r.Len(), Backlog: r.Backlog(), Runner: r.Stats(), Timeouts: p.egress.Timeouts}
+		Down: p.down.Load(), Qlen: r.Len(), Backlog: r.Backlog(), Runner: r.Stats(), Timeouts: p.egress.Timeouts}
 	for _, rx := range p.nic.Rx() {
 		s.Rx = append(s.Rx, rx.RxStats())
 	}
