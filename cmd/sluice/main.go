@@ -5,6 +5,7 @@
 //	sluice check FILE                      check a configuration
 //	sluice apply FILE [--discard-edits]    put its policy into force
 //	sluice [-j] status                     ports, queues and counters
+//	sluice help KIND                       what a qdisc is for, and its parameters
 //
 // It finds sluiced by -socket PATH (first on the line), by SLUICE_SOCKET, or at
 // the default place. tc's part has tc's exit codes; its own words have: 0 done, 1

@@ -9,17 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sluice/qdisc/kinds"
 	"sluice/shaper"
 	"sluice/shaper/config"
 	"sluice/shaper/control"
 )
-
-const usageOwn = `Usage:	sluice [ -socket PATH ] { tc's words, see below | own words }
-own words:
-	sluice check FILE                    say what is wrong with a configuration
-	sluice apply FILE [ --discard-edits ]
-	                                     put its policy into force, over edits by hand if asked to
-	sluice [ -j ] status                 ports, queues and counters`
 
 // command carries out command lines.
 type command struct {
@@ -52,12 +46,32 @@ func (c *command) run(args []string) int {
 		}
 		return c.status(rest[1:], json)
 	case "help", "-h", "-help", "--help":
+		if len(rest) == 2 {
+			return c.help(rest[1])
+		}
 		fmt.Fprintln(c.err, usageOwn)
 	}
 	return c.tc(args)
 }
 
 func isJSON(arg string) bool { return arg == "-j" || arg == "-json" || arg == "--json" }
+
+// help KIND
+func (c *command) help(name string) int {
+	kind := kinds.ByName(name)
+	if kind == nil {
+		var names []string
+		for _, k := range kinds.All() {
+			names = append(names, k.Name)
+		}
+		fmt.Fprintf(c.err, "sluice: there is no qdisc %q; there are %s\n", name, strings.Join(names, ", "))
+		return exitUsage
+	}
+	if err := writeKind(c.out, kind); err != nil {
+		return c.fail(err)
+	}
+	return 0
+}
 
 // apply FILE [--discard-edits]
 func (c *command) apply(args []string) int {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -82,11 +81,7 @@ func (s *Server) Close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = s.http.Close()
 	}
-	// For a server that never served; else it is closed already.
-	if cerr := s.listen.Close(); !errors.Is(cerr, net.ErrClosed) {
-		err = errors.Join(err, cerr)
-	}
-	return err
+	return errors.Join(err, s.listen.Close()) // again, for a server that never served
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
@@ -115,16 +110,35 @@ func (s *Server) edit(object string, do func(dev string, r tree.Request) error) 
 			return
 		}
 		dev := r.URL.Query().Get("dev")
-		log := s.log.With("dev", dev, "op", q.Op, "object", object,
-			"kind", q.Kind, "parent", q.Parent, "handle", q.Handle, "classid", q.ClassID)
 		err := do(dev, q)
 		if err != nil {
-			log.Warn("edit refused", "err", err)
+			s.log.Warn("edit refused", "dev", dev, "edit", words(object, &q), "err", err)
 		} else {
-			log.Info("edited by hand")
+			s.log.Info("edited by hand", "dev", dev, "edit", words(object, &q))
 		}
 		reply(w, struct{}{}, err)
 	}
+}
+
+// words says what was asked for about as tc does.
+func words(object string, q *tree.Request) string {
+	s := fmt.Sprintf("%s %s", q.Op, object)
+	switch {
+	case q.Parent == tree.Root:
+		s += " root"
+	case q.Parent != 0:
+		s += fmt.Sprintf(" parent %s", q.Parent)
+	}
+	if q.Handle != 0 {
+		s += fmt.Sprintf(" handle %s", q.Handle)
+	}
+	if q.ClassID != 0 {
+		s += fmt.Sprintf(" classid %s", q.ClassID)
+	}
+	if q.Kind != "" {
+		s += " " + q.Kind
+	}
+	return s
 }
 
 // check refuses what tc's grammar would not have let through, and the qdiscs

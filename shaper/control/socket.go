@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
@@ -18,7 +19,7 @@ const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 // socket is a listening unix socket, and the lock that says whose it is.
 type socket struct {
 	net.Listener
-	lock *os.File
+	close func() error // once
 }
 
 // listen opens the socket at path, mode 0660 from the first moment, owned by
@@ -49,15 +50,12 @@ func listen(path, group string) (*socket, error) {
 		lock.Close()
 		return nil, err
 	}
-	return &socket{l, lock}, nil
+	// The lock's file stays: one that was removed could be locked twice.
+	return &socket{l, sync.OnceValue(func() error { return errors.Join(l.Close(), lock.Close()) })}, nil
 }
 
-// Close removes the socket, then gives up the lock. The lock's file stays: one
-// that was removed could be locked twice.
-func (s *socket) Close() error {
-	err := s.Listener.Close()
-	return errors.Join(err, s.lock.Close())
-}
+// Close removes the socket, then gives up the lock.
+func (s *socket) Close() error { return s.close() }
 
 func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
