@@ -50,6 +50,7 @@ const (
 	NoChange                           // has no change operation for the qdisc itself
 	NoQueue                            // stands for the absence of a queue: no statistics of its own
 	NoClassStats                       // its classes have no statistics (no dump_stats)
+	NoClassSent                        // its classes have statistics, but not of what they sent
 )
 
 // Env is what a constructor may know of the place it builds for.
@@ -76,7 +77,8 @@ type Param struct {
 	Show    Show
 
 	// Text is the parameter's part of tc's text, with %s for the value as its
-	// unit prints it, or %d for the plain number; the line is these parts one
+	// unit prints it, or %d for the plain number, with a width if need be ("%8d");
+	// the line is these parts one
 	// after the other, so blanks are part of them. Empty: "NAME %s ", of a Flag
 	// "NAME ", which is tc's habit.
 	Text string
@@ -85,6 +87,13 @@ type Param struct {
 	// one before it, the first of them always, the others when the next word is
 	// a number.
 	Bare bool
+
+	// Apply, of a Flag, is what giving it does to the values, when that is more
+	// than to be there: a word for values of other parameters, or one of several
+	// words of which the last one given holds.
+	Apply func(v Values)
+
+	Columns []Param // of a Table: the members of its rows, whose Text is the label
 }
 
 // Key returns the JSON key.
@@ -118,7 +127,7 @@ const (
 	Packets       // stored in packets, printed "1000p"
 	Size          // stored in bytes, printed "10Kb"
 	Rate          // stored in bytes per second, printed "8Mbit"
-	Time          // stored in nanoseconds, printed "50ms"
+	Time          // stored in nanoseconds, printed "50ms"; a statistic may be negative, as an int64's bits
 	Flag          // a word without a value
 	Numbers       // a list of numbers up to the next word
 	Word          // one of a few words
@@ -128,6 +137,9 @@ const (
 	Percent       // stored as 32 bits of fraction, printed "25%", in JSON as a fraction
 	Signed        // a number that may be negative, stored as an int64's bits
 	Number64      // a number of 64 bits
+	Float         // stored as a float64's bits, printed to six digits
+	Null          // nothing, shown in JSON only, as null
+	Table         // rows, printed side by side under each other's labels, in JSON a list of objects
 
 	// Group is a keyword, without a value of its own, of the parameters that
 	// follow it in the table and are named "KEYWORD.x". In tc's grammar they
@@ -155,6 +167,7 @@ type Value struct {
 	N    uint64   `json:"n,omitempty"`
 	List []uint64 `json:"list,omitempty"`
 	Word string   `json:"word,omitempty"`
+	Rows []Values `json:"rows,omitempty"`
 }
 
 // Values are parameters by name. A missing name is a parameter not given.

@@ -25,7 +25,7 @@ type Verdict uint8
 const (
 	Success Verdict = iota // queued
 	Dropped                // this packet was dropped, and counted
-	CN                     // congestion: queued, but another packet was dropped in its place, and counted
+	CN                     // congestion: a packet was dropped, and counted: another in its place, or by an AQM this one
 	Stolen                 // a filter's action consumed it: neither queued nor a drop
 )
 
@@ -116,10 +116,16 @@ type Filtered interface {
 	SetClassifier(class ClassID, c Classifier) error
 }
 
-// Classful is a discipline with children.
-type Classful interface {
+// Walker is a discipline with classes to show. One that is not Classful has flows
+// of its own for classes, without children.
+type Walker interface {
 	// Walk calls f for each class until it returns false, in a fixed order.
 	Walk(f func(Class) bool)
+}
+
+// Classful is a discipline with children.
+type Classful interface {
+	Walker
 
 	// Graft makes q the child of a class and returns the child it replaces,
 	// already purged with the accounting of a purge. q nil grafts the kind's

@@ -37,6 +37,8 @@ import (
 //	hold id=1, unhold id=1
 //	    what the runner does when the driver gave a packet back
 //	shed n=1, reset
+//	xstats [at=H]
+//	    extra statistics
 //	stats
 //	    counters of the whole tree
 //
@@ -172,6 +174,9 @@ func (s *script) command() {
 		s.hold()
 	case "unhold":
 		s.unhold()
+	case "xstats":
+		m := s.at()
+		s.printf("%s", s.values(m.kind.XStats, m.q.(qdisc.XStatser).XStats()))
 	case "shed":
 		n := s.root.Shed(s.ctx, int(s.number("n", 1)))
 		s.printf("%d%s", n, s.dropped())
@@ -398,7 +403,7 @@ func (s *script) editClass() {
 
 func (s *script) classes() {
 	m := s.at()
-	m.q.(qdisc.Classful).Walk(func(c qdisc.Class) bool {
+	m.q.(qdisc.Walker).Walk(func(c qdisc.Class) bool {
 		line := c.ID.String()
 		for _, more := range []string{s.values(m.kind.ClassParams, c.Params), s.values(m.kind.ClassXStats, c.XStats)} {
 			if more != "" {

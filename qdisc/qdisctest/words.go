@@ -43,6 +43,12 @@ func (s *script) value(p qdisc.Param, words []string) qdisc.Value {
 		return v
 	case qdisc.Time, qdisc.Time64:
 		return qdisc.Value{N: uint64(s.duration(words[0]))}
+	case qdisc.Float:
+		x, err := strconv.ParseFloat(words[0], 64)
+		if err != nil {
+			s.fatalf("%v", err)
+		}
+		return qdisc.Value{N: math.Float64bits(x)}
 	case qdisc.Percent:
 		return qdisc.Value{N: s.percent(words[0])}
 	case qdisc.Hex:
@@ -174,6 +180,10 @@ func (s *script) values(params []qdisc.Param, v qdisc.Values) string {
 			words = append(words, p.Name)
 		case p.Unit == qdisc.Time || p.Unit == qdisc.Time64:
 			words = append(words, p.Name, time.Duration(x.N).String())
+		case p.Unit == qdisc.Signed:
+			words = append(words, p.Name, strconv.FormatInt(int64(x.N), 10))
+		case p.Unit == qdisc.Float:
+			words = append(words, p.Name, strconv.FormatFloat(math.Float64frombits(x.N), 'g', 6, 64))
 		case p.Unit == qdisc.Percent:
 			words = append(words, p.Name, strconv.FormatFloat(100*float64(x.N)/math.MaxUint32, 'g', 6, 64)+"%")
 		case p.Unit == qdisc.Hex:

@@ -391,6 +391,8 @@ func (t *table) params(params []qdisc.Param) qdisc.Values {
 			value, prob := convert(p, v)
 			if prob != nil {
 				t.fail(key, prob)
+			} else if p.Apply != nil && v == true {
+				p.Apply(values)
 			} else if p.Unit != qdisc.Flag || v == true {
 				values[p.Name] = value
 			}
@@ -482,6 +484,14 @@ func scalar(p *qdisc.Param, v any) (uint64, *problem) {
 			return 0, problemf(fmt.Sprintf("Write it as %s.", example(p)), "%q is no hexadecimal number", text)
 		}
 		return n, nil
+	}
+	if p.Unit == qdisc.Float {
+		switch x := v.(type) {
+		case float64:
+			return math.Float64bits(x), nil
+		case int64:
+			return math.Float64bits(float64(x)), nil
+		}
 	}
 	n, prob := plain(v)
 	switch {

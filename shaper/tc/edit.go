@@ -2,6 +2,7 @@ package tc
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -173,6 +174,10 @@ func (s *parse) values(kind *qdisc.Kind, params []qdisc.Param) (qdisc.Values, er
 		x, err := s.paramValue(kind, params, p, word)
 		if err != nil {
 			return nil, err
+		}
+		if p.Apply != nil {
+			p.Apply(v)
+			continue
 		}
 		v[p.Name] = x
 	}
@@ -355,6 +360,9 @@ func (s *parse) number(unit qdisc.Unit, text string) (uint64, error) {
 		return strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
 	case qdisc.Number64:
 		return strconv.ParseUint(text, 0, 64)
+	case qdisc.Float:
+		x, err := strconv.ParseFloat(text, 64)
+		return math.Float64bits(x), err
 	case qdisc.Signed:
 		n, err := strconv.ParseInt(text, 0, 32)
 		return uint64(n), err

@@ -137,6 +137,7 @@ func (p *printer) qdisc(q *tree.QdiscInfo, kind *qdisc.Kind, withDev bool) {
 	if !p.Stats {
 		return
 	}
+	p.sent(&q.Stats)
 	p.stats(&q.Stats, q.Backlog, q.Qlen)
 	t.WriteByte('\n')
 	if len(q.XStats) > 0 && len(kind.XStats) > 0 {
@@ -162,6 +163,9 @@ func (p *printer) class(c *tree.ClassInfo, kind *qdisc.Kind) {
 			s := object{}
 			if counted {
 				stats(&s, &c.Stats, c.Backlog, c.Qlen)
+				if kind.Flags&qdisc.NoClassSent != 0 {
+					s = s[2:]
+				}
 				p.members(&s, kind.ClassXStats, c.XStats)
 			}
 			o.add("stats", s)
@@ -185,6 +189,9 @@ func (p *printer) class(c *tree.ClassInfo, kind *qdisc.Kind) {
 		return
 	}
 	if counted {
+		if kind.Flags&qdisc.NoClassSent == 0 {
+			p.sent(&c.Stats)
+		}
 		p.stats(&c.Stats, c.Backlog, c.Qlen)
 		if len(c.XStats) > 0 && len(kind.ClassXStats) > 0 {
 			t.WriteByte('\n')
@@ -194,10 +201,15 @@ func (p *printer) class(c *tree.ClassInfo, kind *qdisc.Kind) {
 	t.WriteByte('\n')
 }
 
-// stats prints the counters that everything has, without the last line end.
+// sent begins the counters: what left.
+func (p *printer) sent(s *qdisc.Stats) {
+	fmt.Fprintf(&p.text, " Sent %d bytes %d pkt", s.Bytes, s.Packets)
+}
+
+// stats prints the other counters, without the last line end.
 func (p *printer) stats(s *qdisc.Stats, backlog, qlen int) {
-	fmt.Fprintf(&p.text, " Sent %d bytes %d pkt (dropped %d, overlimits %d requeues %d) \n backlog %s %dp requeues %d",
-		s.Bytes, s.Packets, s.Drops, s.Overlimits, s.Requeues, FormatSize(uint64(backlog)), qlen, s.Requeues)
+	fmt.Fprintf(&p.text, " (dropped %d, overlimits %d requeues %d) \n backlog %s %dp requeues %d",
+		s.Drops, s.Overlimits, s.Requeues, FormatSize(uint64(backlog)), qlen, s.Requeues)
 }
 
 func stats(o *object, s *qdisc.Stats, backlog, qlen int) {
@@ -243,8 +255,52 @@ func (p *printer) params(table []qdisc.Param, v qdisc.Values) {
 		default:
 			format = param.Name + " %s "
 		}
-		p.text.WriteString(strings.NewReplacer(
-			"%s", p.format(param.Unit, x), "%d", strconv.FormatUint(x.N, 10)).Replace(format))
+		if param.Unit == qdisc.Table {
+			p.table(param.Columns, x.Rows)
+			continue
+		}
+		p.text.WriteString(fill(format, p.format(param.Unit, x), strconv.FormatUint(x.N, 10)))
+	}
+}
+
+// fill puts a value into the verbs of a format: s for %s, d for %d, each with a
+// width if the format says so.
+func fill(format, s, d string) string {
+	var b strings.Builder
+	for {
+		before, verb, found := strings.Cut(format, "%")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		i := strings.IndexAny(verb, "sd")
+		if i < 0 {
+			return b.String() + "%" + verb
+		}
+		text := s
+		if verb[i] == 'd' {
+			text = d
+		}
+		width, _ := strconv.Atoi(verb[:i])
+		fmt.Fprintf(&b, "%*s", width, text)
+		format = verb[i+1:]
+	}
+}
+
+// table prints rows as columns, one line for each of their members, below an
+// empty line.
+func (p *printer) table(columns []qdisc.Param, rows []qdisc.Values) {
+	p.text.WriteByte('\n')
+	for i := range columns {
+		c := &columns[i]
+		if !p.shows(c.Show) {
+			continue
+		}
+		fmt.Fprintf(&p.text, "%-10s", "  "+c.Text)
+		for _, row := range rows {
+			fmt.Fprintf(&p.text, "%13s", p.format(c.Unit, row[c.Name]))
+		}
+		p.text.WriteByte('\n')
 	}
 }
 
@@ -261,6 +317,9 @@ func (p *printer) format(u qdisc.Unit, x qdisc.Value) string {
 		}
 		return FormatRate(x.N)
 	case qdisc.Time:
+		if d := time.Duration(x.N); d < 0 {
+			return "-" + FormatTime(-d)
+		}
 		return FormatTime(time.Duration(x.N))
 	case qdisc.Word:
 		return x.Word
@@ -272,6 +331,8 @@ func (p *printer) format(u qdisc.Unit, x qdisc.Value) string {
 		return FormatTime64(time.Duration(x.N))
 	case qdisc.Percent:
 		return FormatPercent(x.N)
+	case qdisc.Float:
+		return strconv.FormatFloat(math.Float64frombits(x.N), 'g', 6, 64)
 	case qdisc.Signed:
 		return strconv.FormatInt(int64(x.N), 10)
 	}
@@ -301,12 +362,22 @@ func (p *printer) members(o *object, table []qdisc.Param, v qdisc.Values) {
 			o = &object{}
 		}
 		switch param.Unit {
+		case qdisc.Null:
+			o.add(param.Key(), nil)
+		case qdisc.Table:
+			rows := array{}
+			for _, row := range x.Rows {
+				one := object{}
+				p.members(&one, param.Columns, row)
+				rows = append(rows, one)
+			}
+			o.add(param.Key(), rows)
 		case qdisc.Flag:
 			o.add(param.Key(), x.N != 0)
 		case qdisc.Word:
 			o.add(param.Key(), x.Word)
 		case qdisc.Time:
-			o.add(param.Key(), x.N/1000)
+			o.add(param.Key(), int64(x.N)/1000)
 		case qdisc.Numbers, qdisc.Sizes:
 			list := array{}
 			for _, n := range x.List {
@@ -319,6 +390,8 @@ func (p *printer) members(o *object, table []qdisc.Param, v qdisc.Values) {
 			o.add(param.Key(), short(time.Duration(x.N).Seconds()))
 		case qdisc.Percent:
 			o.add(param.Key(), short(float64(x.N)/math.MaxUint32))
+		case qdisc.Float:
+			o.add(param.Key(), short(math.Float64frombits(x.N)))
 		case qdisc.Signed:
 			o.add(param.Key(), int64(x.N))
 		default:

@@ -91,7 +91,7 @@ func (t *Tree) Attach(parent qdisc.ClassID, c qdisc.Classifier) error {
 	if parent == Root || parent.Minor() == 0 {
 		class = 0
 	}
-	if _, ok := at.q.(qdisc.Classful); !ok {
+	if _, ok := at.q.(qdisc.Walker); !ok {
 		return qdisc.Refuse(syscall.EINVAL, "Qdisc not classful")
 	}
 	f, ok := at.q.(qdisc.Filtered)

@@ -158,7 +158,7 @@ func extend(path []qdisc.Step, class qdisc.ClassID, leaf qdisc.Qdisc) []qdisc.St
 
 // classes lists the classes of q.
 func classes(q qdisc.Qdisc) []qdisc.Class {
-	parent, ok := q.(qdisc.Classful)
+	parent, ok := q.(qdisc.Walker)
 	if !ok {
 		return nil
 	}
