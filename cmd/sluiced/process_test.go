@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"sluice/shaper"
 )
 
 // bin has the service and the command as they are shipped, and the command once
@@ -269,6 +272,25 @@ func TestServiceManagerIsTold(t *testing.T) {
 	expect("STOPPING=1")
 	if log := s.until(t, never); !strings.HasPrefix(log, `<6>level=INFO msg="sluiced is ready"`) || !strings.HasSuffix(log, "[exit 0]\n") {
 		t.Errorf("not the journal's form, or no good end:\n%s", log)
+	}
+}
+
+func TestStatusAsJSON(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	s := startService(t, nil, "-config", write(t, memory, socket))
+	s.until(t, "sluiced is ready")
+	for _, args := range [][]string{{"-j", "status"}, {"status", "-j"}} {
+		out, err := exec.Command(filepath.Join(bin, "sluice"), append([]string{"-socket", socket}, args...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got shaper.Status
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if len(got.Ports) != 2 || got.Ports[0].Name != "in" || got.Ports[1].Driver != "mem" || !got.Balance.Even() || got.Uptime <= 0 {
+			t.Errorf("sluice %q: %s", args, out)
+		}
 	}
 }
 

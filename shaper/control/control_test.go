@@ -312,12 +312,14 @@ func TestDeadServicesSocketIsReplaced(t *testing.T) {
 
 func TestClientsThatHangDoNotHoldUpTheEnd(t *testing.T) {
 	s, path, _ := serve(t, engine(t))
+	var hanging []net.Conn
 	for _, said := range []string{"", "GET /v1/sta", "POST /v1/apply HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"} {
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		hanging = append(hanging, c)
 		if _, err := io.WriteString(c, said); err != nil {
 			t.Fatal(err)
 		}
@@ -334,6 +336,12 @@ func TestClientsThatHangDoNotHoldUpTheEnd(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("Close still waits")
+	}
+	for i, c := range hanging {
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("client %d was not cut off", i)
+		}
 	}
 }
 
