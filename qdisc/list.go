@@ -65,6 +65,26 @@ func (l *List) Pop() *Packet {
 	return p
 }
 
+// Cut takes the packet behind before, which is on the list; the first one when
+// before is nil. nil when there is none.
+func (l *List) Cut(before *Packet) *Packet {
+	if before == nil {
+		return l.Pop()
+	}
+	p := before.next
+	if p == nil {
+		return nil
+	}
+	before.next = p.next
+	if l.tail == p {
+		l.tail = before
+	}
+	p.next = nil
+	l.n--
+	l.bytes -= int(p.PktLen)
+	return p
+}
+
 // Append moves all packets of m behind those of l; m is empty afterwards.
 func (l *List) Append(m *List) {
 	if m.head == nil {

@@ -24,6 +24,10 @@ func (s *script) given(params []qdisc.Param, skip ...string) qdisc.Values {
 		if i < 0 {
 			s.fatalf("no parameter %q", a.Key)
 		}
+		if apply := params[i].Apply; apply != nil {
+			apply(v)
+			continue
+		}
 		v[a.Key] = s.value(params[i], a.Vals)
 	}
 	return v

@@ -278,9 +278,20 @@ func canonical(dump []any) map[string]any {
 		if class, isClass := o["class"].(string); isClass && !ours(class) {
 			continue
 		}
-		delete(o, "memory_used")
+		if o["kind"] != "cake" { // which counts as the kernel does
+			delete(o, "memory_used")
+		}
+		if o["kind"] == "fq" {
+			delete(o, "latency") // of the recorder's timer
+		}
 		if options, ok := o["options"].(map[string]any); ok {
 			delete(options, "seed")
+		}
+		tins, _ := o["tins"].([]any)
+		for _, tin := range tins { // cake's delays are the recorder's
+			for _, delay := range []string{"peak_delay_us", "avg_delay_us", "base_delay_us"} {
+				delete(tin.(map[string]any), delay)
+			}
 		}
 		handle, _ := o["handle"].(string)
 		all[handle] = o
@@ -288,7 +299,7 @@ func canonical(dump []any) map[string]any {
 	return all
 }
 
-var random = regexp.MustCompile(`memory_used \d+|memory used: \w+|seed \d+`)
+var random = regexp.MustCompile(`memory_used \d+|memory used: \w+|seed \d+| latency [\d.]+[mun]?s|_delay +.*`)
 
 // blocks cuts tc's text into one piece for each qdisc or class, in an order of
 // its own.
