@@ -23,6 +23,9 @@ const coalesceStep = 10 * time.Microsecond
 // poll for this long, so that a vanished device cannot make the loop spin.
 const errorPause = 10 * time.Millisecond
 
+// niceness of the worker's thread.
+const niceness = -15
+
 // longest is the longest sleep: nothing depends on it but a lost deadline.
 const longest = 10 * time.Second
 
@@ -43,8 +46,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New(w.name + ": is running already")
 	}
+	// Never unlocked: the thread's affinity and niceness are not for others, so
+	// it ends with the goroutine.
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	defer w.closeMail()
 	if w.cpu >= 0 {
 		var set unix.CPUSet
@@ -53,6 +57,9 @@ func (w *Worker) Run(ctx context.Context) error {
 			return fmt.Errorf("%s: cannot be pinned to CPU %d: %w", w.name, w.cpu, err)
 		}
 	}
+	// Next to what else the box runs, the forwarding thread comes first, as the
+	// kernel's own would; without the right to it, it takes its turn.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness)
 	// Timer slack would add 50 µs to every deadline.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
