@@ -6,9 +6,12 @@ package kinds
 import (
 	"sluice/qdisc"
 	"sluice/qdisc/blackhole"
+	"sluice/qdisc/cake"
 	"sluice/qdisc/drr"
 	"sluice/qdisc/ets"
 	"sluice/qdisc/fifo"
+	"sluice/qdisc/fq"
+	"sluice/qdisc/hfsc"
 	"sluice/qdisc/noqueue"
 	"sluice/qdisc/pfifofast"
 	"sluice/qdisc/prio"
@@ -19,8 +22,11 @@ import (
 var all = []*qdisc.Kind{
 	&fifo.Bfifo,
 	&blackhole.Kind,
+	&cake.Kind,
 	&drr.Kind,
 	&ets.Kind,
+	&fq.Kind,
+	&hfsc.Kind,
 	&noqueue.Kind,
 	&fifo.Pfifo,
 	&pfifofast.Kind,
