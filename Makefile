@@ -44,9 +44,9 @@ test: ## all tests, race detector on the engine, short fuzz: at most ten minutes
 # $(call fuzz,DIRECTORY:TARGET,FLAGS)
 fuzz = $(GO) test $(2) -vet=off -run '^$$' -fuzz '^$(lastword $(subst :, ,$(1)))$$' -fuzztime $(FUZZTIME) $(firstword $(subst :, ,$(1)))
 
-test-long: ## the same with many more random histories, a minute of fuzz each, and a build for other systems
+test-long: ## the same with many more random histories, longer loads, a minute of fuzz each, and a build for other systems
 	GOOS=darwin $(GO) build ./...
-	RAPID_CHECKS=3000 $(MAKE) test FUZZTIME=1m TIMEOUT=60m
+	SLUICE_LONG=1 RAPID_CHECKS=3000 $(MAKE) test FUZZTIME=1m TIMEOUT=60m
 
 fuzz: FUZZTIME := 1m
 fuzz: ## a minute of every fuzz target

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -154,8 +153,10 @@ limit = "1000 packets"
 // bands has the round trips of an idle link, give or take 2 ms, at the 99th
 // percentile. In one queue it waits behind all the others.
 //
-// A machine that stops for some milliseconds shows in a p99, whoever queues; so
-// there are three attempts, and the best one counts.
+// A machine that stops for some milliseconds shows in a p99, whoever queues. So
+// there are up to three attempts, of which the best one counts, each beside the
+// same load on a link that is wide enough for it: where that has such a p99
+// without any queue, it was the machine, and the median has to do.
 func TestIntegrationFirstBandKeepsItsRoundTrip(t *testing.T) {
 	n := 300
 	if long {
@@ -179,34 +180,53 @@ func TestIntegrationFirstBandKeepsItsRoundTrip(t *testing.T) {
 			})
 			time.Sleep(400 * time.Millisecond) // the queue is full
 		}
-		r, err := s.inside.Probe(ctx, lab.Probe{To: "10.0.0.2:7", Count: n, TOS: ef})
+		r, err := s.inside.Probe(ctx, lab.Probe{To: "10.0.0.2:7", Count: n, TOS: ef, Wait: 400 * time.Millisecond})
 		s.check(err)
 		cancel()
 		wg.Wait()
+		if len(r.Samples) == 0 {
+			t.Fatal("no probe was answered")
+		}
 		return r
 	}
 	const within = 2 * time.Millisecond
+	v := s.start(shape(1000).policy())
+	policy := func(text string) {
+		t.Helper()
+		if out, errs, code := v.sluice("apply", s.write("next.toml", text)); code != 0 {
+			t.Fatalf("apply: %s%s", out, errs)
+		}
+	}
+	var idle, wide, queue, shaped lab.RTTs
+	busy := false
 	for attempt := 1; ; attempt++ {
-		v := s.start(threeBands(""))
-		idle := probe(false)
-		shaped := probe(true)
-		bulk := port(t, v.status(), "out0").Txqs[0]
-		v.stop(syscall.SIGTERM)
-		v = s.start(fifo)
-		queue := probe(true)
-		v.stop(syscall.SIGTERM)
-		t.Logf("attempt %d, round trips of EF:\nidle   %v\nfifo   %v\nshaped %v (%d packets in %d bells meanwhile)",
-			attempt, idle, queue, shaped, bulk.Packets, bulk.Bells)
-		more := shaped.Percentile(99) - idle.Percentile(99)
-		if len(idle.Samples) > 0 && len(shaped.Samples) == shaped.Sent && more <= within {
-			if less := queue.Percentile(50) - idle.Percentile(99); less <= within {
-				t.Errorf("in the FIFO half the round trips are within %v of the idle link's p99: there was no load", less)
-			}
-			return
+		policy(shape(1000).policy())
+		idle, wide = probe(false), probe(true)
+		policy(fifo)
+		queue = probe(true)
+		policy(threeBands(""))
+		shaped = probe(true)
+		t.Logf("attempt %d, round trips of EF:\nidle              %v\nload, 1 Gbit/s    %v\nload, 50 Mbit/s:\n  in one queue    %v\n  in three bands  %v",
+			attempt, idle, wide, queue, shaped)
+		busy = busy || wide.Percentile(99)-idle.Percentile(99) > within
+		if attempt == 3 || shaped.Percentile(99)-idle.Percentile(99) <= within {
+			break
 		}
-		if attempt == 3 {
-			t.Fatalf("p99 is %v above the idle link's, want at most %v; %d lost", more, within, shaped.Lost())
-		}
+	}
+	v.evenBalance()
+	if shaped.Lost() > 0 {
+		t.Errorf("%d packets of the first band were lost", shaped.Lost())
+	}
+	if queue.Percentile(50)-idle.Percentile(99) <= within {
+		t.Errorf("in one queue half the round trips are within %v of the idle link's p99: there was no load", within)
+	}
+	p := 99.0
+	if busy {
+		t.Log("the machine is busy: its p99 is beyond what is asked without any queue")
+		p = 50
+	}
+	if more := shaped.Percentile(p) - idle.Percentile(p); more > within {
+		t.Errorf("p%g is %v above the idle link's, want at most %v", p, more, within)
 	}
 }
 

@@ -310,15 +310,14 @@ func TestIntegrationPeerDoesNotRead(t *testing.T) {
 		_, err := s.inside.Send(ctx, "eth1", lab.Send{Frames: [][]byte{flow4.Frame(200)}, N: n, PPS: 20000})
 		s.check(err)
 	}
-	read := func() (packets int) {
+	read := func(patience time.Duration) (packets int) {
 		buf := make([]byte, 2048)
-		for idle := 0; idle < 150; {
+		for last := time.Now(); time.Since(last) < patience; {
 			if _, err := unix.Read(fd, buf); err != nil {
-				idle++
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(time.Millisecond)
 				continue
 			}
-			idle = 0
+			last = time.Now()
 			packets++
 		}
 		return packets
@@ -334,7 +333,7 @@ func TestIntegrationPeerDoesNotRead(t *testing.T) {
 	}
 	cross(t, s.inside, s.outside, sizes(60, 100, flow4.Frame)) // the other link
 
-	got := read()
+	got := read(300 * time.Millisecond)
 	st = v.settled()
 	v.even(st)
 	if q := port(t, st, "tap0").Txqs[0]; uint64(got) != q.Packets-q.Lost {
@@ -343,7 +342,7 @@ func TestIntegrationPeerDoesNotRead(t *testing.T) {
 	t.Logf("it reads again: %d packets were waiting", got)
 	start := time.Now()
 	again := make(chan int)
-	go func() { again <- read() }()
+	go func() { again <- read(1500 * time.Millisecond) }()
 	for range 3 { // a device that lost frames is not trusted with more for a second
 		send()
 	}
