@@ -43,6 +43,25 @@ func TestListIsASlice(t *testing.T) {
 				list[i].Push(p)
 				model[i] = append(model[i], p)
 			},
+			"cut": func(t *rapid.T) {
+				i := pick(t)
+				at := rapid.IntRange(0, len(model[i])).Draw(t, "at")
+				var before, want *qdisc.Packet
+				if at > 0 {
+					before = model[i][at-1]
+				}
+				if at < len(model[i]) {
+					want = model[i][at]
+					model[i] = append(model[i][:at:at], model[i][at+1:]...)
+				}
+				got := list[i].Cut(before)
+				if got != want {
+					t.Fatalf("Cut behind packet %d of list %d gave another packet", at, i)
+				}
+				if got != nil {
+					got.Free()
+				}
+			},
 			"push front": func(t *rapid.T) {
 				i, p := pick(t), get(t)
 				list[i].PushFront(p)

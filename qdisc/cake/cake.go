@@ -96,6 +96,8 @@ type cake struct {
 
 	memory, memoryMax, memoryLimit int
 
+	seen time.Duration // the last instant
+
 	byBacklog fattest
 	sizes     sizes
 	auto      autorate
@@ -127,6 +129,7 @@ func (q *cake) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
 	f := &t.flows[i]
 
 	now := ctx.Now
+	q.seen = now
 	if t.backlog == 0 {
 		t.clock = max(t.clock, now)
 		if q.empty() {
@@ -227,6 +230,7 @@ func (q *cake) Peek(ctx *qdisc.Context) *qdisc.Packet {
 
 func (q *cake) next(ctx *qdisc.Context) *qdisc.Packet {
 	now := ctx.Now
+	q.seen = now
 	decay := true // one flow at rest gets a look for each departure
 	for !q.empty() {
 		if at := q.free(); at > now {
@@ -390,4 +394,5 @@ var (
 	_ qdisc.Dumper   = (*cake)(nil)
 	_ qdisc.XStatser = (*cake)(nil)
 	_ qdisc.Filtered = (*cake)(nil)
+	_ qdisc.Walker   = (*cake)(nil)
 )

@@ -439,6 +439,10 @@ var Kind = qdisc.Kind{
 	Usage:  usage,
 	Params: parameters(),
 	XStats: statistics,
-	Check:  check,
-	New:    newCake,
+
+	ClassXStats: classStatistics,
+
+	Flags: qdisc.NoClassSent,
+	Check: check,
+	New:   newCake,
 }

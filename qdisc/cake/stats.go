@@ -53,6 +53,53 @@ func (t *tin) values(name string) qdisc.Values {
 	return v
 }
 
+// Walk shows the flows that are active as classes, numbered through the tins in the
+// order in which those are shown.
+func (q *cake) Walk(f func(qdisc.Class) bool) {
+	for n, tin := range modes[q.params.mode].order {
+		t := &q.tins[tin]
+		if t.table == nil {
+			continue
+		}
+		for i := range t.flows {
+			if t.flows[i].state != idle && !f(q.class(n, i, &t.flows[i])) {
+				return
+			}
+		}
+	}
+}
+
+func (q *cake) class(tin, i int, f *flow) qdisc.Class {
+	c := &f.cobalt
+	x := qdisc.Values{}.
+		Set("deficit", uint64(int64(f.deficit))).
+		Set("count", uint64(c.count)).
+		Set("blue_prob", uint64(c.blue))
+	if c.dropping {
+		x.Set("dropping", 1).Set("drop_next", uint64(c.dropNext-q.seen))
+	}
+	if c.blue > 0 {
+		x.Set("blue_timer", uint64(c.blueAt-q.seen))
+	}
+	return qdisc.Class{
+		ID:     qdisc.MakeID(q.handle, uint32(tin*queues+i+1)),
+		Parent: qdisc.MakeID(q.handle, 0),
+		Stats:  qdisc.Stats{Drops: uint64(f.drops)},
+		Len:    f.queue.Len(),
+		Bytes:  f.queue.Bytes(),
+		XStats: x,
+	}
+}
+
+var classStatistics = []qdisc.Param{
+	{Name: "deficit", Unit: qdisc.Signed, Text: "  deficit %s"},
+	{Name: "count", Unit: qdisc.Number, Text: " count %s"},
+	{Name: "dropping", Unit: qdisc.Flag, Text: " dropping"},
+	{Name: "drop_next", Unit: qdisc.Time, Text: " drop_next %s"},
+	{Name: "blue_prob", Unit: qdisc.Number, Text: " blue_prob %s"},
+	{Name: "blue_timer", Unit: qdisc.Time, Text: " blue_timer %s"},
+}
+
 // columns are what is shown of a tin: in JSON's order first, then in the text's.
 var columns = func() []qdisc.Param {
 	units := map[string]qdisc.Unit{
