@@ -27,6 +27,7 @@ const policy = `version = 1
 inside = "in"
 outside = "out"
 driver = "mem"
+txqueuelen = "10000 packets"
 [[qdisc]]
 dev = "out"
 root = true
@@ -121,7 +122,8 @@ func (r *rig) until(t *testing.T, what string, ok func(*shaper.Status) bool) *sh
 			return s
 		}
 	}
-	t.Fatalf("waited 20 s for %s", what)
+	s, _ := r.Status()
+	t.Fatalf("waited 20 s for %s: %+v", what, s)
 	return nil
 }
 
