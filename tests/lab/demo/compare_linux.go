@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
+	"sluice/dequeue"
 	"sluice/shaper"
 	"sluice/shaper/tree"
 	"sluice/tests/lab"
@@ -28,23 +31,30 @@ var classes = [...]class{
 }
 
 const (
-	probeEvery   = 5 * time.Millisecond
-	probePayload = 32
-	loadPayload  = 1472                   // a frame of 1514 bytes
-	headers      = 14 + 20 + 8            // Ethernet, IPv4, UDP
-	fill         = time.Second            // load before a measurement, so that queues are full when it starts
-	probeWait    = 400 * time.Millisecond // for the last answers: longer than the FIFO
-	sampleEvery  = 20 * time.Millisecond
+	insideIP, outsideIP = "10.0.0.1", "10.0.0.2"
+
+	probePort, loadPort = 7, 9
+	probePayload        = 32
+	loadPayload         = 1472        // a frame of 1514 bytes
+	headers             = 14 + 20 + 8 // Ethernet, IPv4, UDP
+
+	probeEvery  = 5 * time.Millisecond
+	probeWait   = 400 * time.Millisecond // for the last answers: longer than the FIFO
+	fill        = time.Second            // load before a measurement, so that queues are full when it starts
+	sampleEvery = 20 * time.Millisecond  // of BQL
 )
 
 // bench is where the comparison runs: in namespaces or in memory.
 type bench interface {
 	// Load switches the load of all classes on or off.
-	Load(on bool) error
+	Load(on bool)
 	// Probe measures the round trips of all classes at once, for d.
 	Probe(ctx context.Context, d time.Duration) ([len(classes)]lab.RTTs, error)
-	// Arrived returns the UDP payload bytes of the load that have arrived.
+	// Arrived returns the packets of the load that have arrived.
 	Arrived() [len(classes)]uint64
+	// Now and Wait are its clock, which is not always the real one.
+	Now() time.Duration
+	Wait(ctx context.Context, d time.Duration)
 	// Apply puts a policy into force.
 	Apply(ctx context.Context, file string) error
 
@@ -81,7 +91,7 @@ func compare(ctx context.Context, b bench, p *policies, d time.Duration, out io.
 				return nil, err
 			}
 		}
-		fmt.Fprintf(out, "  %-7s %s, for %v\n", phase.name, phase.text, phase.time)
+		fmt.Fprintf(out, "  %-7s %s, for %g s\n", phase.name, phase.text, phase.time.Seconds())
 		r := result{name: phase.name, loaded: phase.name != "idle"}
 		if err := r.measure(ctx, b, p.outside, phase.time); err != nil {
 			return nil, err
@@ -94,108 +104,81 @@ func compare(ctx context.Context, b bench, p *policies, d time.Duration, out io.
 // measure fills r with what happens at dev.
 func (r *result) measure(ctx context.Context, b bench, dev string, d time.Duration) error {
 	if r.loaded {
-		if err := b.Load(true); err != nil {
-			return err
-		}
+		b.Load(true)
 		defer b.Load(false)
-		wait(ctx, fill)
+		b.Wait(ctx, fill)
 	}
 	before, err := look(b, dev)
 	if err != nil {
 		return err
 	}
-	watched := make(chan error)
-	watching, stop := context.WithCancel(ctx)
-	go func() { watched <- r.watchBQL(watching, b, dev) }()
+	sampling, stop := context.WithCancel(ctx)
+	sampled := make(chan error)
+	go func() { sampled <- r.sampleBQL(sampling, b, dev) }()
 	r.rtts, err = b.Probe(ctx, d)
 	stop()
-	if werr := <-watched; err == nil {
-		err = werr
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err := errors.Join(err, <-sampled, ctx.Err()); err != nil {
 		return err
 	}
 	after, err := look(b, dev)
 	if err != nil {
 		return err
 	}
-	seconds := after.at.Sub(before.at).Seconds()
 	for i := range classes {
-		r.goodput[i] = float64(after.arrived[i]-before.arrived[i]) * 8 / seconds
+		bits := float64(after.arrived[i]-before.arrived[i]) * loadPayload * 8
+		r.goodput[i] = bits / (after.at - before.at).Seconds()
 	}
 	r.drops = map[string]uint64{}
 	for parent, n := range after.drops {
 		r.drops[parent] = n - before.drops[parent]
 	}
-	if bells := after.bells - before.bells; bells > 0 {
-		r.perBell = float64(after.packets-before.packets) / float64(bells)
+	r.perBell = float64(after.packets-before.packets) / float64(max(after.bells-before.bells, 1))
+	return nil
+}
+
+// sampleBQL watches the byte queue limit of dev until ctx ends.
+func (r *result) sampleBQL(ctx context.Context, b bench, dev string) error {
+	for ctx.Err() == nil {
+		t, err := txq(b, dev)
+		if err != nil {
+			return err
+		}
+		r.limited, r.limit, r.peak = t.Limited, t.BQL.Limit, max(r.peak, t.BQL.Inflight)
+		b.Wait(ctx, sampleEvery)
 	}
 	return nil
 }
 
 // counters are what grows, at one instant.
 type counters struct {
-	at             time.Time
+	at             time.Duration
 	arrived        [len(classes)]uint64
 	drops          map[string]uint64
 	packets, bells uint64
 }
 
 func look(b bench, dev string) (c counters, err error) {
-	port, err := portStatus(b, dev)
+	t, err := txq(b, dev)
 	if err != nil {
 		return c, err
-	}
-	for _, t := range port.Txqs {
-		c.packets += t.Packets
-		c.bells += t.Bells
 	}
 	qdiscs, err := b.Qdiscs(dev)
 	if err != nil {
 		return c, err
 	}
-	c.drops = map[string]uint64{}
+	c = counters{at: b.Now(), arrived: b.Arrived(), packets: t.Packets, bells: t.Bells, drops: map[string]uint64{}}
 	for _, q := range qdiscs {
 		c.drops[q.Parent.String()] = q.Stats.Drops
 	}
-	c.arrived, c.at = b.Arrived(), time.Now()
 	return c, nil
 }
 
-func portStatus(b bench, dev string) (*shaper.PortStatus, error) {
+// txq returns what dev's only transmit queue has counted.
+func txq(b bench, dev string) (t dequeue.TxqStats, err error) {
 	s, err := b.Status()
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	for i := range s.Ports {
-		if s.Ports[i].Name == dev {
-			return &s.Ports[i], nil
-		}
-	}
-	return nil, &shaper.NoDeviceError{Dev: dev}
-}
-
-// watchBQL samples the byte queue limit of dev until ctx ends.
-func (r *result) watchBQL(ctx context.Context, b bench, dev string) error {
-	for ctx.Err() == nil {
-		port, err := portStatus(b, dev)
-		if err != nil {
-			return err
-		}
-		t := port.Txqs[0]
-		r.limited, r.limit, r.peak = t.Limited, t.BQL.Limit, max(r.peak, t.BQL.Inflight)
-		wait(ctx, sampleEvery)
-	}
-	return nil
-}
-
-// wait sleeps for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	i := slices.IndexFunc(s.Ports, func(p shaper.PortStatus) bool { return p.Name == dev })
+	return s.Ports[i].Txqs[0], nil
 }

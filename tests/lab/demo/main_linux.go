@@ -7,7 +7,8 @@
 // As root it makes three network namespaces (an inside host, a router, an
 // outside host), runs sluiced on the raw queues of the router's two interfaces,
 // and talks to it with the sluice command. Without root the same engine runs in
-// this process, between memory ports. Either way it ends with one table.
+// this process, between memory ports and by a virtual clock, which takes a
+// second. Either way it ends with one table.
 //
 // Nothing is left behind, however it ends: the namespaces have no names and go
 // with the process, sluiced is stopped, the temporary directory is removed.

@@ -16,7 +16,6 @@ type policies struct {
 	socket          string // control socket
 	inside, outside string // interfaces
 	rate            float64
-	config          *config.Config // of fifo
 }
 
 // fifoQueue takes the place of everything that a policy hangs below its shaper.
@@ -54,9 +53,6 @@ func preparePolicies(file, dir string) (*policies, error) {
 	p.inside, p.outside = c.Links[0].Inside.Dev, c.Links[0].Outside.Dev
 	p.rate = float64(c.Qdiscs[0].Values.N("rate", 0)) * 8
 	fifo := tables[0] + "\n[[qdisc]]\n" + tables[1] + fmt.Sprintf(fifoQueue, p.outside)
-	if p.config, err = config.Parse(p.fifo, []byte(fifo)); err != nil {
-		return nil, err
-	}
 	if err := os.WriteFile(p.fifo, []byte(fifo), 0o644); err != nil {
 		return nil, err
 	}

@@ -25,42 +25,47 @@ func writeTraffic(out io.Writer, rate float64) {
 
 // writeTable prints one column for each phase.
 func writeTable(out io.Writer, rs []result) {
-	row := func(what, unit string, cell func(r *result) string) {
-		fmt.Fprintf(out, "%-33s%-9s", what, unit)
+	group := ""
+	row := func(of, what, unit string, cell func(r *result) string) {
+		shown := of
+		if of == group {
+			shown = ""
+		}
+		group = of
+		fmt.Fprintf(out, "%-14s%-18s%-8s", shown, what, unit)
 		for i := range rs {
 			fmt.Fprintf(out, "%10s", cell(&rs[i]))
 		}
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out)
-	row("", "", func(r *result) string { return r.name })
-	fmt.Fprintln(out, strings.Repeat("─", 42+10*len(rs)))
+	row("", "", "", func(r *result) string { return r.name })
+	fmt.Fprintln(out, strings.Repeat("─", 40+10*len(rs)))
 	for i, c := range classes {
 		if c.load > 0 {
-			row("goodput       "+c.name, "Mbit/s", func(r *result) string { return when(r.loaded, "%.1f", r.goodput[i]/1e6) })
+			row("goodput", c.name, "Mbit/s", func(r *result) string { return when(r.loaded, "%.1f", r.goodput[i]/1e6) })
 		}
 	}
 	for i, c := range classes {
-		row("round trip    "+c.name+" p50", "ms", func(r *result) string { return ms(r.rtts[i].Percentile(50)) })
-		row("              "+c.name+" p99", "ms", func(r *result) string { return ms(r.rtts[i].Percentile(99)) })
-		row("              "+c.name+" lost", "%", func(r *result) string {
+		row("round trip", c.name+" p50", "ms", func(r *result) string { return ms(r.rtts[i].Percentile(50)) })
+		row("round trip", c.name+" p99", "ms", func(r *result) string { return ms(r.rtts[i].Percentile(99)) })
+		row("round trip", c.name+" lost", "%", func(r *result) string {
 			return when(r.rtts[i].Sent > 0, "%.1f", 100*float64(r.rtts[i].Lost())/float64(r.rtts[i].Sent))
 		})
 	}
-	drops := func(r *result, parent string) string {
-		n, ok := r.drops[parent]
-		return when(ok, "%d", n)
-	}
-	row("drops         one queue", "packets", func(r *result) string {
+	row("drops", "the one queue", "packets", func(r *result) string {
 		_, bands := r.drops[classes[0].band]
-		return when(!bands, "%s", drops(r, "1:1"))
+		return when(!bands, "%d", r.drops["1:1"])
 	})
 	for _, c := range classes {
-		row("              band "+c.band+" "+c.name, "packets", func(r *result) string { return drops(r, c.band) })
+		row("drops", "band "+c.band+" "+c.name, "packets", func(r *result) string {
+			n, there := r.drops[c.band]
+			return when(there, "%d", n)
+		})
 	}
-	row("packets per doorbell", "", func(r *result) string { return fmt.Sprintf("%.2f", r.perBell) })
-	row("BQL           limit", "bytes", func(r *result) string { return when(r.limited, "%d", r.limit) })
-	row("              in flight, peak", "bytes", func(r *result) string { return when(r.limited, "%d", r.peak) })
+	row("doorbell", "packets for each", "", func(r *result) string { return fmt.Sprintf("%.2f", r.perBell) })
+	row("BQL", "limit", "bytes", func(r *result) string { return when(r.limited, "%d", r.limit) })
+	row("BQL", "in flight, peak", "bytes", func(r *result) string { return when(r.limited, "%d", r.peak) })
 }
 
 // when formats a value that not every phase has.
