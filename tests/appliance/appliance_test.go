@@ -256,6 +256,20 @@ func (v *service) settled() *shaper.Status {
 	}
 }
 
+// eventually waits until the status is as it should be, and returns it.
+func (v *service) eventually(what string, is func(*shaper.Status) bool) *shaper.Status {
+	v.t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		st := v.status()
+		if is(st) {
+			return st
+		}
+		if time.Now().After(end) {
+			v.t.Fatalf("not so after 5 s: %s", what)
+		}
+	}
+}
+
 // port returns the status of one port.
 func port(t testing.TB, st *shaper.Status, name string) *shaper.PortStatus {
 	t.Helper()

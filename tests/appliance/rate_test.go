@@ -128,7 +128,7 @@ func kernelSite(t *testing.T, shaping shaping) *site {
 // of it. The kernel's tbf gets the same load in the same run.
 //
 // On a machine that others use too a window says what the shaper was given of the
-// processor; so there are three attempts, and the best one counts.
+// processor; so there are five attempts, and the best one counts.
 func TestIntegrationTbfKeepsItsRate(t *testing.T) {
 	rates, d := []int{100}, 1500*time.Millisecond
 	if long {
@@ -141,7 +141,7 @@ func TestIntegrationTbfKeepsItsRate(t *testing.T) {
 			ours := newSite(t, lab.Wire{}, lab.Wire{})
 			v := ours.start(shaping.policy())
 			best := math.Inf(1)
-			for attempt := 1; attempt <= 3 && best > 0.01; attempt++ {
+			for attempt := 1; attempt <= 5 && best > 0.01; attempt++ {
 				k := overload(t, theirs.inside, theirs.outside, shaping, d)
 				s := overload(t, ours.inside, ours.outside, shaping, d)
 				off := s.median()/float64(mbit) - 1

@@ -3,8 +3,10 @@
 package appliance_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/shaper"
 	"sluice/tests/lab"
 )
 
@@ -203,13 +206,10 @@ func TestIntegrationInterfaceVanishes(t *testing.T) {
 	s.check(r.Wait(ctx, n))
 
 	v.waitLog("interface is gone")
-	turns := v.status().Worker.Turns
+	turns := v.eventually("out0 is down", func(st *shaper.Status) bool { return port(t, st, "out0").Down }).Worker.Turns
 	time.Sleep(300 * time.Millisecond)
 	st := v.status()
 	gone := port(t, st, "out0")
-	if !gone.Down {
-		t.Errorf("status does not say that out0 is down: %+v", gone)
-	}
 	if text, _, _ := v.sluice("status"); !regexp.MustCompile(`(?m)^out0 +test +afpacket +down `).MatchString(text) {
 		t.Errorf("sluice status does not say that out0 is down:\n%s", text)
 	}
@@ -232,26 +232,42 @@ func TestIntegrationInterfaceVanishes(t *testing.T) {
 // took.
 func flowing(t *testing.T, from, to *lab.Host) time.Duration {
 	t.Helper()
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	r, err := to.Listen("eth0", lab.Listen{Filter: ours})
+	flow := flow4
+	flow.SrcMAC = net.HardwareAddr{2, 0, 0, 0, 0, 3} // not one that others wait for
+	r, err := to.Listen("eth0", lab.Listen{Filter: func(f []byte) bool { return bytes.Equal(f[6:12], flow.SrcMAC) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	go from.Send(ctx, "eth0", lab.Send{Frames: [][]byte{flow4.Frame(100)}, PPS: 1000}) //nolint:errcheck // what counts is what arrives
+	start := time.Now()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := from.Send(ctx, "eth0", lab.Send{Frames: [][]byte{flow.Frame(100)}, PPS: 1000}); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := r.Wait(ctx, 1); err != nil {
 		t.Error(err)
 	}
-	return time.Since(start)
+	took := time.Since(start)
+	cancel()
+	wg.Wait()
+	return took
 }
 
-// The other end of a cable goes down and comes back.
+// The other end of a cable is not there yet, goes down, and comes back.
 func TestIntegrationPeerGoesDownAndUp(t *testing.T) {
 	s := newSite(t, lab.Wire{}, lab.Wire{})
+	s.check(s.outside.Down("eth0"))
 	v := s.start("")
-	flowing(t, s.inside, s.outside)
+	if !port(t, v.status(), "out0").Down {
+		t.Error("status does not say that nothing is plugged in at out0")
+	}
+	s.check(s.outside.Up("eth0"))
+	t.Logf("plugged in; traffic after %v", flowing(t, s.inside, s.outside).Round(time.Millisecond))
+	v.eventually("out0 is up", func(st *shaper.Status) bool { return !port(t, st, "out0").Down })
 	for _, end := range []struct {
 		h    *lab.Host
 		name string
@@ -261,10 +277,8 @@ func TestIntegrationPeerGoesDownAndUp(t *testing.T) {
 		_, err := s.inside.Send(ctx, "eth0", lab.Send{Frames: [][]byte{flow4.Frame(100)}, PPS: 1000})
 		s.check(err)
 		cancel()
-		st := v.status()
-		if !port(t, st, "out0").Down || !st.Balance.Even() {
-			t.Errorf("%s/%s down: status has down %v, balance %+v", end.h.Name(), end.name, port(t, st, "out0").Down, st.Balance)
-		}
+		st := v.eventually("out0 is down", func(st *shaper.Status) bool { return port(t, st, "out0").Down })
+		v.evenBalance()
 		s.check(end.h.Up(end.name))
 		t.Logf("%s/%s: down with %d queued; up again, traffic after %v", end.h.Name(), end.name,
 			port(t, st, "out0").Qlen, flowing(t, s.inside, s.outside).Round(time.Millisecond))
@@ -356,8 +370,6 @@ func TestIntegrationPeerDoesNotRead(t *testing.T) {
 	v.waitLog("interface is gone")
 	send()
 	cross(t, s.inside, s.outside, sizes(60, 100, flow4.Frame))
-	st = v.status()
-	if !port(t, st, "tap0").Down || !st.Balance.Even() {
-		t.Errorf("after the peer closed: down %v, balance %+v", port(t, st, "tap0").Down, st.Balance)
-	}
+	v.eventually("tap0 is down", func(st *shaper.Status) bool { return port(t, st, "tap0").Down })
+	v.evenBalance()
 }
