@@ -128,9 +128,7 @@ func (q *fq) Change(ctx *qdisc.Context, v qdisc.Values) error {
 	q.room()
 	for q.Len() > int(min(p.limit, math.MaxInt32)) {
 		p := q.Unpark()
-		if p != nil {
-			q.Packets--
-			q.Bytes -= uint64(p.PktLen)
+		if p != nil { // it stays counted as sent
 			q.Drops++
 			ctx.Drop(p, qdisc.Overlimit)
 			continue
