@@ -18,18 +18,19 @@ const (
 // Snapshot is a copy of what the kernel shows in sysfs, under
 // queues/tx-N/byte_queue_limits, and of the counters behind it.
 type Snapshot struct {
-	Limit    uint32 // bytes the queue may hold now
-	Min, Max uint32 // bounds of Limit
-	HoldTime Tick   // how long slack is watched before the limit shrinks
-	Inflight uint32 // bytes queued and not completed
+	Limit    uint32 `json:"limit"` // bytes the queue may hold now
+	Min      uint32 `json:"min"`   // bounds of Limit
+	Max      uint32 `json:"max"`
+	HoldTime Tick   `json:"hold_time"` // how long slack is watched before the limit shrinks
+	Inflight uint32 `json:"inflight"`  // bytes queued and not completed
 
-	StallThreshold Tick   // 0 = off
-	StallCount     uint64 // completions that came too late
-	StallMax       Tick   // the latest of them
+	StallThreshold Tick   `json:"stall_threshold"` // 0 = off
+	StallCount     uint64 `json:"stall_count"`     // completions that came too late
+	StallMax       Tick   `json:"stall_max"`       // the latest of them
 
-	NumQueued    uint32 // bytes ever queued, wraps
-	NumCompleted uint32 // bytes ever completed, wraps
-	AdjLimit     uint32 // NumQueued at which the queue is full
+	NumQueued    uint32 `json:"num_queued"`    // bytes ever queued, wraps
+	NumCompleted uint32 `json:"num_completed"` // bytes ever completed, wraps
+	AdjLimit     uint32 `json:"adj_limit"`     // NumQueued at which the queue is full
 }
 
 // Snapshot returns a copy of the visible state. The owning worker only.

@@ -11,25 +11,27 @@ import (
 // TxqStats are the counters of a [Txq]. Lists, packets and doorbells are counted
 // apart: how many packets share a bell is what batching is about.
 type TxqStats struct {
-	Packets, Bytes            uint64 // posted; bytes by Len
-	Lists                     uint64 // lists handed over by runners
-	Bells                     uint64 // doorbells rung, every repetition counted
-	Completed, CompletedBytes uint64 // reaped
-	Lost                      uint64 // posted, then lost by the device
+	Packets        uint64 `json:"packets"` // posted; bytes by Len
+	Bytes          uint64 `json:"bytes"`
+	Lists          uint64 `json:"lists"`     // lists handed over by runners
+	Bells          uint64 `json:"bells"`     // doorbells rung, every repetition counted
+	Completed      uint64 `json:"completed"` // reaped
+	CompletedBytes uint64 `json:"completed_bytes"`
+	Lost           uint64 `json:"lost"` // posted, then lost by the device
 
-	Refused     uint64 // Post said no (NETDEV_TX_BUSY)
-	DriverStops uint64 // times driver XOFF was set
-	StackStops  uint64 // times BQL stopped the queue
-	Wakes       uint64 // times a stopped queue became live
-	Timeouts    uint64 // trans_timeout
+	Refused     uint64 `json:"refused"`      // Post said no (NETDEV_TX_BUSY)
+	DriverStops uint64 `json:"driver_stops"` // times driver XOFF was set
+	StackStops  uint64 `json:"stack_stops"`  // times BQL stopped the queue
+	Wakes       uint64 `json:"wakes"`        // times a stopped queue became live
+	Timeouts    uint64 `json:"timeouts"`     // trans_timeout
 
-	Unrung   int // packets posted and invisible now
-	InFlight int // packets posted and not completed now
+	Unrung   int `json:"unrung"`    // packets posted and invisible now
+	InFlight int `json:"in_flight"` // packets posted and not completed now
 
-	Limited bool         // it has BQL
-	BQL     bql.Snapshot // zero when not Limited
+	Limited bool         `json:"limited"` // it has BQL
+	BQL     bql.Snapshot `json:"bql"`     // zero when not Limited
 
-	PacketsPerBell Histogram // packets a doorbell made visible
+	PacketsPerBell Histogram `json:"packets_per_bell"` // packets a doorbell made visible
 }
 
 // Stats returns a copy of the counters. The owning worker only.
@@ -45,16 +47,17 @@ func (t *Txq) Stats() TxqStats {
 
 // RunnerStats are the counters of a [Runner].
 type RunnerStats struct {
-	Runs           uint64 // __qdisc_run
-	Restarts       uint64 // lists dequeued and handed to a txq
-	Packets, Bytes uint64 // taken by a driver; bytes by PktLen
-	Bypassed       uint64 // packets among them that skipped the empty discipline
-	Requeues       uint64 // packets put back
-	QuotaExhausted uint64 // runs that ended with work left
-	Refused        uint64 // dropped because there is no queue (noqueue)
-	BulkMax        int    // packets of the longest list
+	Runs           uint64 `json:"runs"`     // __qdisc_run
+	Restarts       uint64 `json:"restarts"` // lists dequeued and handed to a txq
+	Packets        uint64 `json:"packets"`  // taken by a driver; bytes by PktLen
+	Bytes          uint64 `json:"bytes"`
+	Bypassed       uint64 `json:"bypassed"`        // packets among them that skipped the empty discipline
+	Requeues       uint64 `json:"requeues"`        // packets put back
+	QuotaExhausted uint64 `json:"quota_exhausted"` // runs that ended with work left
+	Refused        uint64 `json:"refused"`         // dropped because there is no queue (noqueue)
+	BulkMax        int    `json:"bulk_max"`        // packets of the longest list
 
-	PacketsPerList Histogram
+	PacketsPerList Histogram `json:"packets_per_list"`
 }
 
 // Stats returns a copy of the counters. The owning worker only.

@@ -7,11 +7,11 @@ import "time"
 // Stats are the counters that every qdisc and class shows (gnet_stats_basic,
 // gnet_stats_queue). Bytes and Packets count what was dequeued, by PktLen.
 type Stats struct {
-	Bytes      uint64
-	Packets    uint64
-	Drops      uint64 // dropped here or below
-	Overlimits uint64 // times it was throttled
-	Requeues   uint64 // packets the transmit path put back
+	Bytes      uint64 `json:"bytes"`
+	Packets    uint64 `json:"packets"`
+	Drops      uint64 `json:"drops"`      // dropped here or below
+	Overlimits uint64 `json:"overlimits"` // times it was throttled
+	Requeues   uint64 `json:"requeues"`   // packets the transmit path put back
 }
 
 // Base is the part that all disciplines have in common: struct Qdisc without

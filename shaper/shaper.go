@@ -28,6 +28,11 @@ import (
 // drainTime is how long a stopping engine goes on sending what is queued.
 const drainTime = time.Second
 
+// ErrHalfApplied says that a policy was refused after a part of it was in force,
+// although its rehearsal was not. It is a fault of ours; what runs counts as
+// edited.
+var ErrHalfApplied = errors.New("the policy is half applied")
+
 // ErrEdited refuses to apply a policy over edits that tc commands made.
 var ErrEdited = errors.New("the running qdiscs were edited by hand since the policy was applied; " +
 	"apply with --discard-edits to throw the edits away")
@@ -186,7 +191,7 @@ func (e *Engine) Apply(name string, c *config.Config, discardEdits bool) (*Repor
 	})
 	if err = errors.Join(err, failed); err != nil {
 		e.edited = true
-		return nil, fmt.Errorf("the policy is half applied: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrHalfApplied, err)
 	}
 	e.name, e.cfg, e.policy, e.edited = name, c, next, false
 	e.log.Info("policy applied", "file", name, "steps", len(r.Steps))
@@ -203,10 +208,27 @@ func (e *Engine) samePorts(name string, c *config.Config) error {
 	was, is := *e.cfg, *c
 	is.Qdiscs, is.Classes, is.Filters = was.Qdiscs, was.Classes, was.Filters
 	if !was.Equal(&is) {
-		return fmt.Errorf("%s: [engine], [control] or a [link.*] differs from what runs; "+
-			"these are read at start, so restart sluiced to use them", name)
+		return fmt.Errorf("%s: %s differs from what runs; ports are opened and sized at start, "+
+			"so restart sluiced to change it", name, differs(&was, &is))
 	}
 	return nil
+}
+
+// differs names the first table that is not the same in both.
+func differs(was, is *config.Config) string {
+	switch {
+	case was.Engine != is.Engine:
+		return "[engine]"
+	case was.Control != is.Control:
+		return "[control]"
+	}
+	for i, l := range is.Links {
+		one := config.Config{Links: []config.Link{l}}
+		if i >= len(was.Links) || !one.Equal(&config.Config{Links: was.Links[i : i+1]}) {
+			return "[link." + l.Name + "]"
+		}
+	}
+	return "[link." + was.Links[len(is.Links)].Name + "]"
 }
 
 // rehearse builds a policy on trees that carry nothing, so that a refusal comes
@@ -248,9 +270,9 @@ func (e *Engine) install(ctx *qdisc.Context, next map[string]*policy.Port) error
 func (e *Engine) commit(ctx *qdisc.Context, r *Report, p *port, was, is *policy.Port) error {
 	steps := policy.Plan(was, is)
 	if byHand := p.tree.Qdiscs()[0].Handle != 0; was == nil && byHand {
-		if err := p.tree.Qdisc(ctx, tree.Request{Op: tree.Delete, Parent: tree.Root}); err != nil {
-			return err
-		}
+		root := policy.Step{Request: tree.Request{Op: tree.Delete, Parent: tree.Root}, Effect: policy.Drops}
+		root.Request.Handle, root.Request.Kind = p.tree.Qdiscs()[0].Handle, p.tree.Qdiscs()[0].Kind
+		steps = append([]policy.Step{root}, steps...)
 	}
 	if was != nil {
 		for parent := range was.Rules {

@@ -34,9 +34,10 @@ type RefusedError struct{ Text string }
 func (e *RefusedError) Error() string { return e.Text }
 
 // refused makes what the engine says to a policy a RefusedError, unless there is
-// nobody left to refuse, or it is about edits.
+// nobody left to refuse, it is about edits, or a fault of ours.
 func refused(err error) error {
-	if err == nil || errors.Is(err, shaper.ErrEdited) || errors.Is(err, worker.ErrStopped) {
+	if err == nil || errors.Is(err, shaper.ErrEdited) ||
+		errors.Is(err, shaper.ErrHalfApplied) || errors.Is(err, worker.ErrStopped) {
 		return err
 	}
 	return &RefusedError{err.Error()}
@@ -49,6 +50,8 @@ func refusal(err error) (status int, r Refusal) {
 	var d *shaper.NoDeviceError
 	var p *RefusedError
 	switch {
+	case errors.Is(err, shaper.ErrHalfApplied): // whatever it wraps
+		return http.StatusInternalServerError, r
 	case errors.As(err, &q):
 		r.Kind, r.Text, r.Errno = "qdisc", q.Ext, q.Errno
 		return http.StatusConflict, r

@@ -46,10 +46,10 @@ type RxQueue interface {
 
 // RxStats are the counters of a receive queue.
 type RxStats struct {
-	Packets uint64
-	Bytes   uint64
-	Drops   uint64 // lost before they reached us, or no packet in the pool
-	Errors  uint64 // frames refused: longer than a slot, empty
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Drops   uint64 `json:"drops"`  // lost before they reached us, or no packet in the pool
+	Errors  uint64 `json:"errors"` // frames refused: longer than a slot, empty
 }
 
 // ErrDown is wrapped by errors that mean the device is gone or down.
