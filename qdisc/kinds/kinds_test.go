@@ -21,6 +21,11 @@ var enough = map[string]qdisc.Values{
 	"tbf": qdisc.Values{}.Set("rate", 125000).Set("burst", 3000).Set("limit", 10000),
 }
 
+// enoughClass are the parameters without which a kind's class cannot be made.
+var enoughClass = map[string]qdisc.Values{
+	"hfsc": qdisc.Values{}.Set("sc.m2", 125_000_000),
+}
+
 func TestTheTableIsInOrderAndFindsByName(t *testing.T) {
 	if !slices.IsSortedFunc(kinds.All(), func(a, b *qdisc.Kind) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("All is not in the order of the names")
@@ -99,7 +104,7 @@ func TestAnyKindBelowAnyOther(t *testing.T) {
 			Throttles: true, // one of them may
 			New: func(env qdisc.Env) qdisc.Qdisc {
 				root := build(t, parent, env.Handle)
-				for i, class := range classes(t, ctx, root, env.Handle, len(below)) {
+				for i, class := range classes(t, ctx, root, parent, env.Handle, len(below)) {
 					child := build(t, below[i%len(below)], env.Handle+uint32(i)+1)
 					if _, err := root.(qdisc.Classful).Graft(ctx, class, child); err != nil {
 						t.Fatal(err)
@@ -112,13 +117,13 @@ func TestAnyKindBelowAnyOther(t *testing.T) {
 }
 
 // classes returns the classes of q, of which it makes n if it comes without.
-func classes(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, handle uint32, n int) []qdisc.ClassID {
+func classes(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, kind string, handle uint32, n int) []qdisc.ClassID {
 	ids := walk(q)
 	if len(ids) > 0 {
 		return ids
 	}
 	for i := range n {
-		if err := q.(qdisc.ClassEditor).AddClass(ctx, 0, qdisc.MakeID(handle, uint32(i+1)), qdisc.Values{}); err != nil {
+		if err := q.(qdisc.ClassEditor).AddClass(ctx, 0, qdisc.MakeID(handle, uint32(i+1)), maps.Clone(enoughClass[kind])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +131,12 @@ func classes(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, handle uint32, n int)
 }
 
 func walk(q qdisc.Qdisc) (ids []qdisc.ClassID) {
-	q.(qdisc.Classful).Walk(func(c qdisc.Class) bool { ids = append(ids, c.ID); return true })
+	q.(qdisc.Classful).Walk(func(c qdisc.Class) bool {
+		if c.Leaf != nil {
+			ids = append(ids, c.ID)
+		}
+		return true
+	})
 	return ids
 }
 
