@@ -86,7 +86,7 @@ func (q *cake) flowOf(ctx *qdisc.Context, t *tin, p *qdisc.Packet, over override
 	hash := over.flow - 1
 	switch {
 	case m&byFlow == 0:
-		src, dst := q.hostHashes(p, over)
+		src, dst := q.hostHashes(ctx, p, over)
 		hash = 0
 		if over.flow != 0 {
 			hash = over.flow - 1
@@ -138,7 +138,7 @@ func (q *cake) flowOf(ctx *qdisc.Context, t *tin, p *qdisc.Packet, over override
 	}
 	t.tags[k] = hash
 	if m.countsSrc() || m.countsDst() {
-		src, dst := q.hostHashes(p, over)
+		src, dst := q.hostHashes(ctx, p, over)
 		if m.countsSrc() {
 			f.src = t.src.reserve(src)
 		}
@@ -153,13 +153,16 @@ func (q *cake) flowOf(ctx *qdisc.Context, t *tin, p *qdisc.Packet, over override
 }
 
 // hostHashes returns the hashes of p's addresses, 0 where there are none.
-func (q *cake) hostHashes(p *qdisc.Packet, over override) (src, dst uint32) {
+func (q *cake) hostHashes(ctx *qdisc.Context, p *qdisc.Packet, over override) (src, dst uint32) {
 	if over.host != 0 {
 		return over.host - 1, over.host - 1
 	}
 	b, l3 := p.Bytes(), int(p.L3)
 	if l3 == 0 {
 		return 0, 0
+	}
+	if q.seed == 0 {
+		q.seed = ctx.Rand.Uint64() | 1
 	}
 	switch p.EtherType {
 	case etherIPv4:

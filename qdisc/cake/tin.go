@@ -242,6 +242,8 @@ func (t *tin) leave(m flowMode, f *flow) {
 // reset gives every packet to gone and forgets the flows; parameters and counters
 // stay.
 func (t *tin) reset(gone func(*qdisc.Packet)) {
+	t.sparse, t.bulk, t.decaying, t.unresponsive = 0, 0, 0, 0
+	t.backlog, t.deficit, t.clock = 0, 0, 0
 	if t.table == nil {
 		return
 	}
@@ -256,6 +258,4 @@ func (t *tin) reset(gone func(*qdisc.Packet)) {
 	clear(t.src[:])
 	clear(t.dst[:])
 	t.clearLists()
-	t.sparse, t.bulk, t.decaying, t.unresponsive = 0, 0, 0, 0
-	t.backlog, t.deficit, t.clock = 0, 0, 0
 }
