@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -92,13 +94,25 @@ func verdict(rs []result) string {
 	idle, fifo, shaped := p99[0], p99[1], p99[2]
 	lost, sent := rs[2].rtts[0].Lost(), rs[2].rtts[0].Sent
 	numbers := fmt.Sprintf("p99 %s ms idle, %s ms behind the FIFO, %s ms shaped", ms(idle), ms(fifo), ms(shaped))
+	busy := fmt.Sprintf("load average %s on %d processors", loadAverage(), runtime.NumCPU())
+	limit := near.Milliseconds()
 	switch {
+	case idle > near:
+		return fmt.Sprintf("This run shows little, because voice was late even on the idle path: %s (%s).", numbers, busy)
 	case lost*100 > sent:
 		return fmt.Sprintf("This run does not show what it should: voice lost %d of %d probes in the shaped phase (%s).", lost, sent, numbers)
 	case shaped > idle+near:
-		return fmt.Sprintf("This run does not show what it should: voice was more than %d ms slower shaped than idle (%s).", near.Milliseconds(), numbers)
+		return fmt.Sprintf("This run does not show what it should: voice was more than %d ms slower shaped than idle (%s; %s).", limit, numbers, busy)
 	case fifo <= idle+near:
-		return fmt.Sprintf("This run does not show what it should: the FIFO did not delay voice by more than %d ms (%s).", near.Milliseconds(), numbers)
+		return fmt.Sprintf("This run does not show what it should: the FIFO did not delay voice by more than %d ms (%s).", limit, numbers)
 	}
-	return fmt.Sprintf("Under twice the load the FIFO makes voice wait; the shaped policy keeps it within %d ms of the idle path (%s).", near.Milliseconds(), numbers)
+	return fmt.Sprintf("Under twice the load the FIFO makes voice wait; the shaped policy keeps it within %d ms of the idle path (%s).", limit, numbers)
+}
+
+// loadAverage is the machine's, of the last minute: what competes with the
+// router and the hosts for processors.
+func loadAverage() string {
+	data, _ := os.ReadFile("/proc/loadavg")
+	average, _, _ := strings.Cut(string(data), " ")
+	return average
 }
