@@ -116,7 +116,9 @@ func (p *Param) Group() string {
 
 // Taken says whether the parameter can be given. One whose name has a slash in it
 // ("burst/cell") is another way to print the parameter of that name.
-func (p *Param) Taken() bool { return p.Show != Output && !strings.Contains(p.Name, "/") }
+func (p *Param) Taken() bool {
+	return p.Show != Output && p.Show != Counter && !strings.Contains(p.Name, "/")
+}
 
 // Unit says how a value is written, stored and printed.
 type Unit uint8
@@ -162,6 +164,7 @@ const (
 	Nonzero              // in text only when it is not 0
 )
 
+	Counter              // printed with -s only, and never taken
 // Value is one value of a parameter, in the unit's stored form.
 type Value struct {
 	N    uint64   `json:"n,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"sluice/qdisc/pfifofast"
 	"sluice/qdisc/prio"
 	"sluice/qdisc/tbf"
+	"sluice/qdisc/sfq"
 )
 
 // all is in the order of their names.
@@ -34,6 +35,7 @@ var all = []*qdisc.Kind{
 	&prio.Kind,
 	&tbf.Kind,
 }
+	&sfq.Kind,
 
 // All returns every kind, ordered by name. The slice is the table itself: look,
 // don't write.

@@ -231,6 +231,8 @@ func (p *printer) shows(s qdisc.Show) bool {
 		return !p.JSON
 	case qdisc.JSONOnly:
 		return p.JSON
+	case qdisc.Counter:
+		return p.Stats
 	case qdisc.Details:
 		return p.Details
 	case qdisc.Brief:
