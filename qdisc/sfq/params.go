@@ -65,7 +65,9 @@ func newParams(env qdisc.Env, v qdisc.Values) (params, error) {
 	if p.limit == 1 {
 		return p, qdisc.Refuse(syscall.EINVAL, "invalid limit")
 	}
-	p.flows = min(p.flows, p.limit)
+	if given("limit") != 0 {
+		p.flows = min(p.flows, p.limit)
+	}
 	p.headdrop = v.Has("headdrop")
 
 	if given("redflowlimit") != 0 {
