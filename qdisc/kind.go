@@ -28,6 +28,8 @@ type Kind struct {
 	// `Illegal "keyword"` and `What is "word"?`.
 	IllegalFormat, UnknownFormat string
 
+	IllegalUsage bool // tc prints the usage behind the refusal of a value
+
 	// Check is what tc itself refuses before it asks the kernel: text for a
 	// person ([Misuse] when tc adds the usage), nil when the values are
 	// acceptable. It may fill in values that follow from others (tbf's limit
@@ -162,9 +164,9 @@ const (
 	Output               // printed, and never taken
 	Brief                // only without -d, where another one takes its place
 	Nonzero              // in text only when it is not 0
+	Counter              // printed with -s only, and never taken
 )
 
-	Counter              // printed with -s only, and never taken
 // Value is one value of a parameter, in the unit's stored form.
 type Value struct {
 	N    uint64   `json:"n,omitempty"`
@@ -211,6 +213,13 @@ func (e *Error) Error() string {
 
 // Unwrap lets errors.Is compare the errno.
 func (e *Error) Unwrap() error { return e.Errno }
+
+// IsWarning says whether err is no refusal but a warning: an extended ack that
+// came with success, which is an Error without an errno.
+func IsWarning(err error) bool {
+	e, ok := err.(*Error)
+	return ok && e.Errno == 0
+}
 
 // Refuse makes an Error with an extended ack.
 func Refuse(errno syscall.Errno, format string, args ...any) error {

@@ -141,6 +141,13 @@ type ClassEditor interface {
 	DeleteClass(ctx *Context, id ClassID) error
 }
 
+// Warner is a discipline that has something to say about changes that it makes.
+type Warner interface {
+	// Warning returns what there is to say about the last change, without full
+	// stop, and forgets it; empty: nothing.
+	Warning() string
+}
+
 // QlenNotifier is a classful discipline that keeps active lists. QlenNotify
 // tells it that the child of class became empty by an administrative change
 // below; it must be idempotent (qlen_notify).

@@ -292,7 +292,7 @@ func carryOut(ctx *qdisc.Context, t *tree.Tree, r *Report, steps []policy.Step, 
 		if s.Class {
 			edit = t.Class
 		}
-		if err := edit(ctx, s.Request); err != nil {
+		if err := edit(ctx, s.Request); err != nil && !qdisc.IsWarning(err) {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 		r.Steps = append(r.Steps, fmt.Sprintf("dev %s: %s (%s)", is.Dev, s, s.Effect))
@@ -327,7 +327,7 @@ func (e *Engine) edit(dev string, f func(*qdisc.Context, *tree.Tree) error) erro
 	if err := e.worker.Do(func(ctx *qdisc.Context) { failed = f(ctx, p.tree) }); err != nil {
 		return err
 	}
-	if failed == nil {
+	if failed == nil || qdisc.IsWarning(failed) {
 		e.edited = true
 	}
 	return failed

@@ -7,16 +7,19 @@ import (
 	"sluice/qdisc"
 	"sluice/qdisc/blackhole"
 	"sluice/qdisc/cake"
+	"sluice/qdisc/codel"
 	"sluice/qdisc/drr"
 	"sluice/qdisc/ets"
 	"sluice/qdisc/fifo"
 	"sluice/qdisc/fq"
+	"sluice/qdisc/fqcodel"
 	"sluice/qdisc/hfsc"
+	"sluice/qdisc/htb"
 	"sluice/qdisc/noqueue"
 	"sluice/qdisc/pfifofast"
 	"sluice/qdisc/prio"
-	"sluice/qdisc/tbf"
 	"sluice/qdisc/sfq"
+	"sluice/qdisc/tbf"
 )
 
 // all is in the order of their names.
@@ -24,18 +27,21 @@ var all = []*qdisc.Kind{
 	&fifo.Bfifo,
 	&blackhole.Kind,
 	&cake.Kind,
+	&codel.Kind,
 	&drr.Kind,
 	&ets.Kind,
 	&fq.Kind,
+	&fqcodel.Kind,
 	&hfsc.Kind,
+	&htb.Kind,
 	&noqueue.Kind,
 	&fifo.Pfifo,
 	&pfifofast.Kind,
 	&fifo.HeadDrop,
 	&prio.Kind,
+	&sfq.Kind,
 	&tbf.Kind,
 }
-	&sfq.Kind,
 
 // All returns every kind, ordered by name. The slice is the table itself: look,
 // don't write.

@@ -23,6 +23,7 @@ var enough = map[string]qdisc.Values{
 
 // enoughClass are the parameters without which a kind's class cannot be made.
 var enoughClass = map[string]qdisc.Values{
+	"htb":  qdisc.Values{}.Set("rate", 125000),
 	"hfsc": qdisc.Values{}.Set("sc.m2", 125_000_000),
 }
 

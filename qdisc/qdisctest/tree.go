@@ -206,6 +206,9 @@ func (w *world) invariants() {
 	w.node(w.root, "root")
 }
 
+// direct is a htb: it has a queue beside its classes.
+type direct interface{ Direct() (packets, bytes int) }
+
 // node checks one qdisc and everything below it.
 func (w *world) node(q qdisc.Qdisc, name string) {
 	b := q.Self()
@@ -220,6 +223,9 @@ func (w *world) node(q qdisc.Qdisc, name string) {
 	n, bytes, drops := held, heldBytes, uint64(0)
 	if q == w.q && w.c.Own != nil {
 		own, ownBytes := w.c.Own(q)
+		n, bytes = n+own, bytes+ownBytes
+	} else if d, ok := q.(direct); ok {
+		own, ownBytes := d.Direct()
 		n, bytes = n+own, bytes+ownBytes
 	}
 	parent.Walk(func(c qdisc.Class) bool {

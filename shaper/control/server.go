@@ -111,7 +111,7 @@ func (s *Server) edit(object string, do func(dev string, r tree.Request) error) 
 		}
 		dev := r.URL.Query().Get("dev")
 		err := do(dev, q)
-		if err != nil {
+		if err != nil && !qdisc.IsWarning(err) {
 			s.log.Warn("edit refused", "dev", dev, "edit", words(object, &q), "err", err)
 		} else {
 			s.log.Info("edited by hand", "dev", dev, "edit", words(object, &q))

@@ -261,7 +261,11 @@ func unknown(kind *qdisc.Kind, word string) error {
 }
 
 func illegal(kind *qdisc.Kind, keyword, text string) error {
-	return &Error{Msg: worded(kind.IllegalFormat, `Illegal "%s"`, keyword, text), Code: ExitParse}
+	e := &Error{Msg: worded(kind.IllegalFormat, `Illegal "%s"`, keyword, text), Code: ExitParse}
+	if kind.IllegalUsage {
+		e.Usage = kind.Usage
+	}
+	return e
 }
 
 // worded fills as many of args into a kind's format, or tc's common one, as it

@@ -65,6 +65,8 @@ func KernelError(err error) (text string, code int) {
 		return "", 0
 	case errors.As(err, &own):
 		return own.Error(), own.Code
+	case qdisc.IsWarning(err):
+		return "Warning: " + err.Error() + ".", 0
 	case errors.As(err, &refusal) && refusal.Ext != "":
 		return "Error: " + refusal.Ext + ".", ExitKernel
 	case errors.As(err, &errno):

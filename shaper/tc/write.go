@@ -328,6 +328,9 @@ func (p *printer) format(u qdisc.Unit, x qdisc.Value) string {
 	case qdisc.Numbers, qdisc.Sizes:
 		return strings.Trim(fmt.Sprint(x.List), "[]")
 	case qdisc.Hex:
+		if x.N == 0 { // as C has it
+			return "0"
+		}
 		return fmt.Sprintf("%#x", x.N)
 	case qdisc.Time64:
 		return FormatTime64(time.Duration(x.N))

@@ -9,7 +9,8 @@ import (
 func errno(e syscall.Errno) error { return &qdisc.Error{Errno: e} }
 
 // Class adds, changes, replaces or deletes a class. Refusals are
-// [*qdisc.Error]; tc knows most of them by their errno alone.
+// [*qdisc.Error]; tc knows most of them by their errno alone. A warning, of which
+// [qdisc.IsWarning] tells, means that it was done.
 func (t *Tree) Class(ctx *qdisc.Context, r Request) error {
 	at, id, err := t.classPlace(r)
 	if err != nil {
@@ -54,6 +55,11 @@ func (t *Tree) Class(ctx *qdisc.Context, r Request) error {
 	})
 	t.forget()
 	t.cfg.Changed()
+	if w, ok := at.q.(qdisc.Warner); ok && err == nil {
+		if text := w.Warning(); text != "" {
+			return &qdisc.Error{Ext: text}
+		}
+	}
 	return err
 }
 

@@ -27,6 +27,7 @@ type bench struct {
 	root   *root
 	tree   *tree.Tree
 
+	timing  bool          // the trace knows when things happened
 	reason  qdisc.Reason  // of the last drop
 	epoch   time.Duration // instant of the first injection
 	started bool
@@ -60,7 +61,7 @@ func newBench(t reporter, tr *trace) *bench {
 	if err != nil {
 		t.Fatalf("setup: %v", err)
 	}
-	b := &bench{t: t, ctx: qdisc.NewContext(pool, 1)}
+	b := &bench{t: t, ctx: qdisc.NewContext(pool, 1), timing: tr.Timing}
 	b.ctx.Hasher = func(p *qdisc.Packet) uint32 { return classify.FlowHash(p, 1) }
 	b.ctx.OnDrop = func(_ *qdisc.Packet, r qdisc.Reason) { b.reason = r }
 	b.ctx.Now = time.Second // the recorder did not start at boot either
