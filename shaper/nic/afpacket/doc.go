@@ -25,7 +25,9 @@
 //
 // A frame that the device never takes, because a veth's peer has a smaller MTU,
 // would stand at the head of the ring for ever. It is given up after 5 ms in
-// which the device counted drops, and counted as lost.
+// which the device counted drops, and counted as lost; so are, for a second, all
+// as long, once the device has taken shorter ones. One that takes none is full,
+// as a TAP whose reader pauses, and stops the queue.
 package afpacket
 
 // Options say how to open a port.

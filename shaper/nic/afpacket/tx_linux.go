@@ -47,13 +47,19 @@ type txQueue struct {
 	dropped uint64
 	drops   *dropCounter
 
+	// After a frame was given up: what the device takes and what not says whether
+	// it was the length.
+	watching     bool
+	takenLen     int           // the longest frame taken since; 0: none
 	refusedLen   int           // frames as long as this are dropped by the device; 0: not known of any
 	refusedUntil time.Duration // then it is tried again
 }
 
 // A frame that doesn't leave for dropAfter, while the device counts drops from
-// countAfter on, is one that the device will never take: longer than the MTU of a
-// veth's peer, say. It is given up, and for refusedFor all of its length.
+// countAfter on, is given up. Where the device takes shorter ones meanwhile, it is
+// the length (more than the MTU of a veth's peer, say), and for refusedFor all as
+// long are given up at once. A device that takes none is only full: a TAP whose
+// reader pauses.
 const (
 	countAfter = time.Millisecond
 	dropAfter  = 5 * time.Millisecond
@@ -106,6 +112,9 @@ func (q *txQueue) Kick(now time.Duration) dequeue.Kick {
 	}
 	n, errno := ringDoorbell(q.fd)
 	if errno == 0 && n == q.unsent {
+		if q.watching {
+			q.watch(q.sent, q.head)
+		}
 		q.sent, q.unsent, q.down, q.stuck = q.head, 0, false, false
 		return dequeue.KickAll
 	}
@@ -122,6 +131,9 @@ func (q *txQueue) Kick(now time.Duration) dequeue.Kick {
 	}
 	if q.sent != before {
 		q.stuck = false
+		if q.watching {
+			q.watch(before, q.sent)
+		}
 		if q.sent == q.head {
 			return dequeue.KickAll
 		}
@@ -166,7 +178,21 @@ func (q *txQueue) refused(now time.Duration) bool {
 func (q *txQueue) giveUp(now time.Duration) {
 	q.ring.header(q.sent).Len = 0
 	q.lost++
-	q.refusedLen, q.refusedUntil = int(q.lengths[q.sent&q.ring.mask]), now+refusedFor
+	n := int(q.lengths[q.sent&q.ring.mask])
+	if 0 < q.takenLen && q.takenLen < n {
+		q.refusedLen = n
+	}
+	q.watching, q.takenLen, q.refusedUntil = true, 0, now+refusedFor
+}
+
+// watch notes that the frames from one slot to another have left, save those
+// given up.
+func (q *txQueue) watch(from, to uint32) {
+	for ; from != to; from++ {
+		if q.ring.header(from).Len != 0 {
+			q.takenLen = max(q.takenLen, int(q.lengths[from&q.ring.mask]))
+		}
+	}
 }
 
 // Reap walks the slots that the kernel gave back, in order.
@@ -182,8 +208,11 @@ func (q *txQueue) Reap(now time.Duration) (packets, bytes int) {
 	if q.down {
 		q.probe(now)
 	}
-	if q.refusedLen > 0 && now >= q.refusedUntil {
-		q.refusedLen = 0
+	if q.watching && now >= q.refusedUntil {
+		if q.refusedLen == 0 {
+			q.watching, q.takenLen = false, 0
+		}
+		q.refusedLen = 0 // tried again, and watched: one more is enough then
 	}
 	return packets, bytes
 }
