@@ -50,6 +50,9 @@
 //     packet: at 10 Gbit/s and above that is 0.1 % of the rate.
 //   - A flow whose host has no other gets exactly one quantum. The kernel's
 //     division gives 65535/65536 of it, rounded at random.
+//   - A host's entry in the table is given to another one only when no flow of it
+//     is left, or all eight are taken. The kernel's is lost until the host has a
+//     flow in bulk, and two hosts may then be taken for one.
 //   - An interval above 4.29 s is not cut to 32 bits.
 //   - Host counters are made anew when the isolation changes.
 //   - What waits in a tin that a change takes away counts as dropped.

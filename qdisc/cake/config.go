@@ -196,18 +196,16 @@ func (q *cake) Change(ctx *qdisc.Context, v qdisc.Values) error {
 	return nil
 }
 
-// recountHosts makes the counters of busy flows anew.
+// recountHosts makes the counters of the hosts anew; their names come with their
+// next flows.
 func (t *tin) recountHosts(m flowMode) {
 	if t.table == nil {
 		return
 	}
-	for i := range t.src {
-		t.src[i].bulk, t.dst[i].bulk = 0, 0
-	}
+	clear(t.src[:])
+	clear(t.dst[:])
 	for i := range t.flows {
-		if f := &t.flows[i]; f.state == bulk {
-			t.countHosts(m, f, 1)
-		}
+		t.count(m, &t.flows[i], 1)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestHostsShareEqually(t *testing.T) {
 			}
 			if c.mode != "srchost" && c.mode != "dsthost" && c.mode != "hosts" {
 				if index := jain(sent[21:]); index < 0.99 {
-					t.Errorf("Jain's index of the flows of one host is %.4f", index)
+					t.Errorf("Jain's index of the flows of one host is %.4f, they sent %.0f %v", index, sent[21:], s.tin(0))
 				}
 			}
 		})

@@ -41,14 +41,16 @@ func overrideBy(id qdisc.ClassID) override {
 
 // host is an entry of the tables of hosts.
 type host struct {
-	tag  uint32
-	bulk uint32 // of its flows, those in state bulk
+	tag   uint32
+	flows uint16 // that are active
+	bulk  uint16 // of those, in state bulk
 }
 
 type hosts [queues]host
 
 // reserve returns the entry for the host with this hash: its own, else one whose
-// host has nothing going on, else that of another host in the same place.
+// host has no active flow, else one whose host has nothing in bulk, else that of
+// another host in the same place.
 func (h *hosts) reserve(hash uint32) uint16 {
 	set, own := hash%queues&^(ways-1), hash%ways
 	for i := range uint32(ways) {
@@ -56,23 +58,48 @@ func (h *hosts) reserve(hash uint32) uint16 {
 			return uint16(k)
 		}
 	}
+	best := set + own
 	for i := range uint32(ways) {
-		if k := set + (own+i)%ways; h[k].bulk == 0 {
-			h[k].tag = hash
-			return uint16(k)
+		k := set + (own+i)%ways
+		if h[k].flows == 0 {
+			best = k
+			break
+		}
+		if h[k].bulk == 0 && h[best].bulk != 0 {
+			best = k
 		}
 	}
-	h[set+own].tag = hash
-	return uint16(set + own)
+	h[best].tag = hash
+	return uint16(best)
 }
 
-// countHosts adds n to what the hosts of f have in state bulk.
-func (t *table) countHosts(m flowMode, f *flow, n int32) {
+// countFlow adds n to the active flows of f's hosts.
+func (t *table) countFlow(m flowMode, f *flow, n int) {
 	if m.countsSrc() {
-		t.src[f.src].bulk += uint32(n)
+		t.src[f.src].flows += uint16(n)
 	}
 	if m.countsDst() {
-		t.dst[f.dst].bulk += uint32(n)
+		t.dst[f.dst].flows += uint16(n)
+	}
+}
+
+// countBulk adds n to what f's hosts have in state bulk.
+func (t *table) countBulk(m flowMode, f *flow, n int) {
+	if m.countsSrc() {
+		t.src[f.src].bulk += uint16(n)
+	}
+	if m.countsDst() {
+		t.dst[f.dst].bulk += uint16(n)
+	}
+}
+
+// count adds n flows like f to what its hosts have.
+func (t *table) count(m flowMode, f *flow, n int) {
+	if f.state != idle {
+		t.countFlow(m, f, n)
+	}
+	if f.state == bulk {
+		t.countBulk(m, f, n)
 	}
 }
 
@@ -132,9 +159,7 @@ func (q *cake) flowOf(ctx *qdisc.Context, t *tin, p *qdisc.Packet, over override
 		k = i
 		f = &t.flows[k]
 		t.collisions++
-		if f.state == bulk {
-			t.countHosts(m, f, -1)
-		}
+		t.count(m, f, -1)
 	}
 	t.tags[k] = hash
 	if m.countsSrc() || m.countsDst() {
@@ -145,9 +170,7 @@ func (q *cake) flowOf(ctx *qdisc.Context, t *tin, p *qdisc.Packet, over override
 		if m.countsDst() {
 			f.dst = t.dst.reserve(dst)
 		}
-		if f.state == bulk {
-			t.countHosts(m, f, 1)
-		}
+		t.count(m, f, 1)
 	}
 	return int(k)
 }

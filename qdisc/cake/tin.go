@@ -129,6 +129,9 @@ func (t *tin) activate(ctx *qdisc.Context, m flowMode, i int, f *flow) {
 		t.remove(uint16(i))
 		fallthrough
 	case idle:
+		if f.state == idle {
+			t.countFlow(m, f, 1)
+		}
 		t.append(newFlows, uint16(i))
 		f.state = sparse
 		t.sparse++
@@ -142,17 +145,17 @@ func (t *tin) activate(ctx *qdisc.Context, m flowMode, i int, f *flow) {
 func (t *tin) becomeBulk(m flowMode, f *flow) {
 	f.state = bulk
 	t.bulk++
-	t.countHosts(m, f, 1)
+	t.countBulk(m, f, 1)
 }
 
 // load returns the number of bulk flows of the busier of f's hosts, at least 1.
 func (t *tin) load(m flowMode, f *flow) uint32 {
 	n := uint32(1)
 	if m.countsSrc() {
-		n = max(n, t.src[f.src].bulk)
+		n = max(n, uint32(t.src[f.src].bulk))
 	}
 	if m.countsDst() {
-		n = max(n, t.dst[f.dst].bulk)
+		n = max(n, uint32(t.dst[f.dst].bulk))
 	}
 	return n
 }
@@ -218,12 +221,14 @@ func (t *tin) rest(m flowMode, i int, f *flow, now time.Duration) {
 	}
 	t.remove(uint16(i))
 	t.leave(m, f)
-	f.state = idle
-	if !f.cobalt.atRest(now) {
-		t.append(decayingFlows, uint16(i))
-		f.state = decaying
-		t.decaying++
+	if f.cobalt.atRest(now) {
+		f.state = idle
+		t.countFlow(m, f, -1)
+		return
 	}
+	t.append(decayingFlows, uint16(i))
+	f.state = decaying
+	t.decaying++
 }
 
 // leave counts f out of its state.
@@ -233,7 +238,7 @@ func (t *tin) leave(m flowMode, f *flow) {
 		t.sparse--
 	case bulk:
 		t.bulk--
-		t.countHosts(m, f, -1)
+		t.countBulk(m, f, -1)
 	case decaying:
 		t.decaying--
 	}
