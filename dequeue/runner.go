@@ -42,6 +42,7 @@ type Runner struct {
 	stranger *qdisc.Packet // belongs to another txq than the list it ended (skb_bad_txq)
 	nextAt   time.Duration // when a throttled root can yield again
 	running  bool
+	owes     bool // the root gave packets since it was last asked while empty
 	stats    RunnerStats
 
 	// Written by the Scheduler.
@@ -121,6 +122,9 @@ func (r *Runner) Submit(ctx *qdisc.Context, burst *qdisc.List) {
 			return
 		}
 	}
+	if r.owes && r.base.Len() == 0 {
+		r.askEmpty(ctx)
+	}
 	for p := burst.Pop(); p != nil; p = burst.Pop() {
 		r.root.Enqueue(ctx, p)
 	}
@@ -186,7 +190,9 @@ func (r *Runner) Run(ctx *qdisc.Context) {
 	if r.base.Len() > 0 {
 		r.stats.QuotaExhausted++
 		r.sched.Schedule(r)
+		return
 	}
+	r.askEmpty(ctx)
 }
 
 // restart sends one list of at most limit packets and returns how many it was,
@@ -210,8 +216,11 @@ func (r *Runner) dequeue(ctx *qdisc.Context, limit int) *Txq {
 	case r.requeued.Len() > 0:
 		return r.dequeueRequeued(limit)
 	case r.base.Len() == 0:
+		r.askEmpty(ctx)
 		return nil
-	case r.txq == nil:
+	}
+	r.owes = true
+	if r.txq == nil {
 		return r.dequeueSlow(ctx)
 	}
 	t := r.txq
@@ -235,6 +244,16 @@ func (r *Runner) dequeue(ctx *qdisc.Context, limit int) *Txq {
 		if p = r.root.Dequeue(ctx); p == nil {
 			return t
 		}
+	}
+}
+
+// askEmpty asks a root that became empty for one more packet, as soon as a queue
+// could take it. The kernel knows no other way to learn that a qdisc is empty,
+// and some take it as the sign that a flow has ended (fq_codel).
+func (r *Runner) askEmpty(ctx *qdisc.Context) {
+	if r.owes && (r.txq == nil || r.txq.off == 0) {
+		r.owes = false
+		r.root.Dequeue(ctx)
 	}
 }
 

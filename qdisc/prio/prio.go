@@ -44,6 +44,7 @@ type prio struct {
 	qdisc.Base
 	bands bands.Map
 	band  [maxBands]qdisc.Child
+	owes  uint32 // bands that gave packets since they were last asked while empty
 
 	newChild func() qdisc.Qdisc // the default child
 }
@@ -62,9 +63,11 @@ func (q *prio) Dequeue(ctx *qdisc.Context) *qdisc.Packet {
 	for i := range q.bands.Bands {
 		c := &q.band[i]
 		if c.Len() == 0 {
+			q.askEmpty(ctx, i)
 			continue
 		}
 		if p := c.Dequeue(ctx, &q.Base); p != nil {
+			q.owes |= 1 << i
 			return p
 		}
 	}
@@ -77,6 +80,7 @@ func (q *prio) Peek(ctx *qdisc.Context) *qdisc.Packet {
 	for i := range q.bands.Bands {
 		c := &q.band[i]
 		if c.Len() == 0 {
+			q.askEmpty(ctx, i)
 			continue
 		}
 		if p := c.Peek(ctx, &q.Base); p != nil {
@@ -85,6 +89,15 @@ func (q *prio) Peek(ctx *qdisc.Context) *qdisc.Packet {
 	}
 	q.throttled()
 	return nil
+}
+
+// askEmpty asks a band that became empty for one more packet. The kernel asks all
+// bands each time; some disciplines take it as the sign that a flow has ended.
+func (q *prio) askEmpty(ctx *qdisc.Context, band int) {
+	if q.owes&(1<<band) != 0 {
+		q.owes &^= 1 << band
+		q.band[band].Dequeue(ctx, &q.Base)
+	}
 }
 
 // throttled stores when the first of the bands will be ready.
@@ -117,6 +130,7 @@ func (q *prio) Reset(ctx *qdisc.Context) {
 	for i := range q.bands.Bands {
 		q.band[i].Reset(ctx, &q.Base)
 	}
+	q.owes = 0
 	q.ResetBase(ctx)
 }
 

@@ -314,6 +314,9 @@ func canonical(dump []any) map[string]any {
 		if o["kind"] != "cake" { // which counts as the kernel does
 			delete(o, "memory_used")
 		}
+		if o["kind"] == "codel" {
+			delete(o, "ldelay") // of the recorder's hand
+		}
 		if o["kind"] == "fq" {
 			delete(o, "latency") // of the recorder's timer
 		}
@@ -332,7 +335,7 @@ func canonical(dump []any) map[string]any {
 	return all
 }
 
-var random = regexp.MustCompile(`\bc?tokens: -?\d+|memory_used \d+|memory used: \w+|seed \d+| latency [\d.]+[mun]?s|_delay +.*`)
+var random = regexp.MustCompile(`\bc?tokens: -?\d+|memory_used \d+|memory used: \w+|seed \d+| l(atency|delay) [\d.]+[mun]?s|_delay +.*`)
 
 // blocks cuts tc's text into one piece for each qdisc or class, in an order of
 // its own.

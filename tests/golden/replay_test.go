@@ -31,6 +31,7 @@ type bench struct {
 	reason  qdisc.Reason  // of the last drop
 	epoch   time.Duration // instant of the first injection
 	started bool
+	plugged bool        // the plug has not left
 	left    []departure // since the last look
 	all     int         // frames that left since the start
 }
@@ -115,6 +116,7 @@ func newBench(t reporter, tr *trace) *bench {
 	if tr.Device.Plug {
 		// The transmitter closes unseen: the frame is sent, refused and put back.
 		b.port.TxQueue(0).Credits(0)
+		b.plugged = true
 		b.submit((&frame{Len: 60, Proto: "raw", Eth: 0x88b5}).packet(t, pool))
 	}
 	b.close()
@@ -152,6 +154,10 @@ func (b *bench) close() {
 // open lets n frames leave; any number when n is negative.
 func (b *bench) open(n int) {
 	q := b.port.TxQueue(0)
+	if b.plugged && n >= 0 {
+		n++ // the plug is not among those that the trace counts
+	}
+	b.plugged = false
 	q.Credits(-1)
 	if n >= 0 {
 		q.Credits(0)
