@@ -19,6 +19,7 @@ import (
 	"sluice/qdisc/pfifofast"
 	"sluice/qdisc/prio"
 	"sluice/qdisc/sfq"
+	"sluice/qdisc/qfq"
 	"sluice/qdisc/tbf"
 )
 
@@ -41,6 +42,7 @@ var all = []*qdisc.Kind{
 	&prio.Kind,
 	&sfq.Kind,
 	&tbf.Kind,
+	&qfq.Kind,
 }
 
 // All returns every kind, ordered by name. The slice is the table itself: look,
