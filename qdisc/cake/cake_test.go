@@ -84,3 +84,7 @@ func TestConformance(t *testing.T) {
 
 // newFrom makes a cake of another one's Dump.
 func newFrom(v qdisc.Values) (qdisc.Qdisc, error) { return cake.Kind.New(qdisctest.Env(1), v) }
+
+func TestScripts(t *testing.T) {
+	qdisctest.Script(t, "testdata", &cake.Kind)
+}

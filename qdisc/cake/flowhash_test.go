@@ -3,6 +3,7 @@ package cake_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"sluice/qdisc"
 )
@@ -123,5 +124,57 @@ func TestFiltersOverrideHashes(t *testing.T) {
 	}
 	if got := len(s.classes()); got != 1 {
 		t.Errorf("one host by the filter, %d queues", got)
+	}
+}
+
+// A flow that has nothing more to send stays in sight for an interval, as long as its
+// AQM has something to remember, and is forgotten then by whoever sends next.
+func TestFlowsComeToRest(t *testing.T) {
+	s := newSim(t, 64, "besteffort", "flows")
+	for i := range uint32(5) {
+		s.put(s.hashed(i))
+	}
+	s.drain()
+	send := func() int {
+		s.put(s.hashed(99))
+		s.drain()
+		return len(s.classes())
+	}
+	if got := send(); got != 6 {
+		t.Errorf("%d queues in use right after, want all 6", got)
+	}
+	s.ctx.Now += 150 * time.Millisecond
+	for range 6 {
+		send()
+	}
+	if got := send(); got != 1 {
+		t.Errorf("%d queues in use after an interval, want 1", got)
+	}
+	if tin := s.tin(0); tin["sparse_flows"].N+tin["bulk_flows"].N != 1 {
+		t.Errorf("%d sparse, %d bulk flows; want one in all", tin["sparse_flows"].N, tin["bulk_flows"].N)
+	}
+}
+
+// A flow that ran empty in debt is sparse until its debt is paid; if it wants more
+// before that, it is bulk, and waits for its turn with the others.
+func TestDebtIsNotForgotten(t *testing.T) {
+	s := newSim(t, 64, "besteffort", "flows", "bandwidth", 1_000_000, "interplanetary")
+	for range 6 {
+		s.put(s.hashed(1))
+	}
+	s.put(s.hashed(2)) // 1000 bytes, of a quantum of 300
+	sparse, bulk := func() uint64 { return s.tin(0)["sparse_flows"].N }, func() uint64 { return s.tin(0)["bulk_flows"].N }
+	var hashes []uint32
+	for range 3 {
+		p := s.next()
+		hashes = append(hashes, p.Hash)
+		p.Free()
+	}
+	if !slices.Equal(hashes, []uint32{1, 2, 1}) || sparse() != 1 || bulk() != 1 {
+		t.Fatalf("flows %v left, %d sparse, %d bulk; want 1 2 1, one of each", hashes, sparse(), bulk())
+	}
+	s.put(s.hashed(2))
+	if sparse() != 0 || bulk() != 2 {
+		t.Errorf("%d sparse, %d bulk; want both flows in bulk", sparse(), bulk())
 	}
 }
