@@ -126,7 +126,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	case err = <-ended:
 		stop()
 	}
-	<-watched // it reads the ports that Close takes away
+	<-watched
 	return errors.Join(err, e.Close())
 }
 
@@ -145,8 +145,11 @@ func (e *Engine) drain() {
 }
 
 // Close releases the ports and puts back what was changed for them. Run does it
-// by itself; Close is for an engine that never ran.
+// by itself; Close is for an engine that never ran. Whoever asks for something
+// afterwards, or while it waits for its turn, is told [worker.ErrStopped].
 func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.worker.Purge()
 	return errors.Join(e.closePorts(), e.worker.Close())
 }
@@ -156,7 +159,6 @@ func (e *Engine) closePorts() error {
 	for _, name := range slices.Sorted(maps.Keys(e.ports)) {
 		errs = append(errs, e.ports[name].close())
 	}
-	clear(e.ports)
 	return errors.Join(errs...)
 }
 
@@ -189,6 +191,9 @@ func (e *Engine) Apply(name string, c *config.Config, discardEdits bool) (*Repor
 			}
 		}
 	})
+	if errors.Is(err, worker.ErrStopped) {
+		return nil, err // before the first step
+	}
 	if err = errors.Join(err, failed); err != nil {
 		e.edited = true
 		return nil, fmt.Errorf("%w: %w", ErrHalfApplied, err)

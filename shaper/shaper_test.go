@@ -18,6 +18,7 @@ import (
 	"sluice/shaper/nic"
 	"sluice/shaper/nic/mem"
 	"sluice/shaper/tree"
+	"sluice/shaper/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,6 +178,27 @@ func TestStopGivesUpAfterASecond(t *testing.T) {
 	}
 	if n := r.left.Load(); n == 0 || n == 1000 {
 		t.Errorf("%d of 1000 frames left", n)
+	}
+}
+
+// The control socket is open a little longer than the ports.
+func TestWhoComesAfterTheEndIsTold(t *testing.T) {
+	c := parse(t, policy, 50, "dscp ef")
+	r := start(t, c, 0, 0)
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Fatal(err)
+	}
+	for what, ask := range map[string]func() error{
+		"apply":   func() error { _, err := r.Apply("test.toml", c, true); return err },
+		"edit":    func() error { return r.Qdisc("out", tree.Request{Op: tree.Add}) },
+		"status":  func() error { _, err := r.Status(); return err },
+		"qdiscs":  func() error { _, err := r.Qdiscs("out"); return err },
+		"classes": func() error { _, err := r.Classes(""); return err },
+	} {
+		if err := ask(); !errors.Is(err, worker.ErrStopped) || errors.Is(err, shaper.ErrHalfApplied) {
+			t.Errorf("%s after the end: %v", what, err)
+		}
 	}
 }
 
