@@ -27,6 +27,9 @@ type Context struct {
 	// OnDrop, when set, sees every dropped packet before it is freed. It may
 	// look, not keep. For capture and tests.
 	OnDrop func(p *Packet, r Reason)
+
+	// OnClone, when set, sees every copy that a discipline makes.
+	OnClone func(p, copied *Packet)
 }
 
 // NewContext returns a context at instant 0 whose randomness follows from seed.
@@ -66,6 +69,8 @@ func (c *Context) Clone(p *Packet) *Packet {
 	n := c.Pool.Clone(p)
 	if n == nil {
 		c.Drops[NoBuffer]++
+	} else if c.OnClone != nil {
+		c.OnClone(p, n)
 	}
 	return n
 }
@@ -94,6 +99,7 @@ const (
 	DeviceDown // the device went away
 	DeviceTx   // the device took it and lost it
 	Blackhole  // sent to the discipline that drops everything
+	Lost       // lost on purpose, as on a bad network
 
 	NumReasons // how many there are
 )
@@ -101,7 +107,7 @@ const (
 var reasonNames = [NumReasons]string{
 	"generic", "overlimit", "congested", "maxflows", "flood_protection", "band_limit",
 	"horizon_limit", "flow_limit", "l4s_step", "no_class", "too_big", "filter", "shed",
-	"purged", "no_buffer", "device_down", "device_tx", "blackhole",
+	"purged", "no_buffer", "device_down", "device_tx", "blackhole", "lost",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -158,6 +158,7 @@ type QlenNotifier interface {
 // Class is one class as Walk shows it.
 type Class struct {
 	ID     ClassID
+	Hidden bool    // a place for a child that may stay empty (netem's): found, and not shown
 	Parent ClassID // 0: hangs off the qdisc itself ("root" in tc's output)
 	Leaf   Qdisc   // its child qdisc, nil for an inner class
 	Params Values  // in force, for printing by Kind.ClassParams

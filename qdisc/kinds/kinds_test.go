@@ -18,6 +18,7 @@ import (
 // enough are the parameters without which a kind cannot be made.
 var enough = map[string]qdisc.Values{
 	"ets": qdisc.Values{}.Set("bands", 3),
+	"red": qdisc.Values{}.Set("limit", 20000).Set("avpkt", 1000),
 	"tbf": qdisc.Values{}.Set("rate", 125000).Set("burst", 3000).Set("limit", 10000),
 }
 
@@ -133,7 +134,7 @@ func classes(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, kind string, handle u
 
 func walk(q qdisc.Qdisc) (ids []qdisc.ClassID) {
 	q.(qdisc.Classful).Walk(func(c qdisc.Class) bool {
-		if c.Leaf != nil {
+		if c.Leaf != nil || c.Hidden {
 			ids = append(ids, c.ID)
 		}
 		return true

@@ -13,7 +13,7 @@ func (w *world) leaves() []qdisc.ClassID {
 	var ids []qdisc.ClassID
 	if q, ok := w.q.(qdisc.Classful); ok {
 		q.Walk(func(c qdisc.Class) bool {
-			if c.Leaf != nil {
+			if c.Leaf != nil || c.Hidden {
 				ids = append(ids, c.ID)
 			}
 			return true
@@ -125,7 +125,7 @@ func (w *world) notify() {
 		return
 	}
 	for _, class := range w.leaves() {
-		if leaf(w.q.(qdisc.Classful), class).Len() == 0 {
+		if l := leaf(w.q.(qdisc.Classful), class); l != nil && l.Len() == 0 {
 			q.QlenNotify(class)
 			q.QlenNotify(class)
 		}
@@ -145,6 +145,10 @@ func (w *world) graft(class qdisc.ClassID, child qdisc.Qdisc) {
 	switch {
 	case old != before:
 		w.t.Fatalf("Graft on %v did not return the child that was there", class)
+	case after == nil && child == nil: // a class that may be without
+	case old != nil && (old.Len() != 0 || old.Backlog() != 0):
+		w.t.Fatalf("Graft on %v returned a child with %d packets in it", class, old.Len())
+	case old == nil && after == child:
 	case old.Len() != 0 || old.Backlog() != 0:
 		w.t.Fatalf("Graft on %v returned a child with %d packets in it", class, old.Len())
 	case after == nil || after == old, child != nil && after != child:

@@ -81,6 +81,7 @@ func newWorld(t fataler, c *Config, under bool, child func() qdisc.Qdisc, seed u
 		last:      map[order]uint64{},
 	}
 	w.ctx.OnDrop = w.onDrop
+	w.ctx.OnClone = w.onClone
 	w.ctx.Hasher = hasher
 	w.root = w.q
 	w.path = []qdisc.Step{{Qdisc: w.q}}
@@ -201,6 +202,16 @@ func (w *world) onDrop(p *qdisc.Packet, r qdisc.Reason) {
 		w.drops++
 	}
 	w.see("drop ("+r.String()+")", rec.id)
+}
+
+// onClone takes a copy into the books: a packet of its own, of no order.
+func (w *world) onClone(p, copied *qdisc.Packet) {
+	rec := w.alive(p, "copied")
+	w.next++
+	w.rec[copied.Index()] = record{id: w.next, fate: queued, len: rec.len, order: order{key: w.next, epoch: -1}}
+	w.queued++
+	w.bytes += int(rec.len)
+	w.see("copy", w.next)
 }
 
 func (w *world) alive(p *qdisc.Packet, what string) *record {

@@ -67,6 +67,9 @@ func (t *Tree) Classes() []ClassInfo {
 	var all []ClassInfo
 	t.walk(func(at place) bool {
 		for _, c := range classes(at.q) {
+			if c.Hidden {
+				continue
+			}
 			info := ClassInfo{
 				Dev:     t.cfg.Name,
 				Kind:    t.nodes[at.q].name(),

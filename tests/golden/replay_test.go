@@ -203,7 +203,7 @@ func (b *bench) advance(to time.Duration, enough func() bool) {
 func never() bool { return false }
 
 // submit sends one packet and returns whether the sender hears that it was
-// refused. Of a packet that no class wants, or that a filter drops, it does not:
+// refused. Of a packet that no class wants, that a filter drops or netem loses, it does not:
 // the kernel answers NET_XMIT_SUCCESS | __NET_XMIT_BYPASS.
 func (b *bench) submit(p *qdisc.Packet) (refused bool) {
 	var burst qdisc.List
@@ -211,7 +211,8 @@ func (b *bench) submit(p *qdisc.Packet) (refused bool) {
 	b.root.last = qdisc.Success
 	b.runner.Submit(b.ctx, &burst)
 	b.turn()
-	return b.root.last == qdisc.Dropped && b.reason != qdisc.NoClass && b.reason != qdisc.Filter
+	return b.root.last == qdisc.Dropped && b.reason != qdisc.NoClass && b.reason != qdisc.Filter &&
+		b.reason != qdisc.Lost
 }
 
 // inject sends frames, at their recorded instants when there are any, else one
