@@ -36,6 +36,11 @@ type decoder struct {
 func decode(file string, data []byte) (*decoder, error) {
 	src := strings.TrimPrefix(string(data), "\ufeff")
 	d := &decoder{file: file, src: src, line: newLines(src)}
+	if i := tooDeep(src); i >= 0 {
+		at := d.line.pos(i)
+		return nil, Errors{{File: file, Line: at.Line, Col: at.Col, Msg: fmt.Sprintf("this nests deeper than %d", maxNesting),
+			Hint: "Nothing that a policy has needs that."}}
+	}
 	if _, err := toml.Decode(src, &d.root); err != nil {
 		var syntax toml.ParseError
 		if !errors.As(err, &syntax) {
