@@ -64,6 +64,7 @@ import (
 	"time"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/aqm"
 )
 
 const (
@@ -144,7 +145,7 @@ func (q *cake) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
 	f.queue.Push(p)
 	q.Enqueued(p)
 	t.arrived(p)
-	q.memory += trueSize(p)
+	q.memory += aqm.TrueSize(p.Len())
 	if q.acks != ackKeep {
 		q.filterAcks(ctx, t, f)
 	}
@@ -211,7 +212,7 @@ func (q *cake) dropFattest(ctx *qdisc.Context, r qdisc.Reason) (*flow, *qdisc.Pa
 // left takes p, which left a queue of t, off what counts bytes.
 func (q *cake) left(t *tin, p *qdisc.Packet) {
 	t.backlog -= int(p.PktLen)
-	q.memory -= trueSize(p)
+	q.memory -= aqm.TrueSize(p.Len())
 }
 
 // Dequeue gives the packet that Peek parked, else the next one.
@@ -377,7 +378,7 @@ func (q *cake) Reset(ctx *qdisc.Context) {
 // purge drops what a tin holds that is in use no more.
 func (q *cake) purge(ctx *qdisc.Context, t *tin) {
 	t.reset(func(p *qdisc.Packet) {
-		q.memory -= trueSize(p)
+		q.memory -= aqm.TrueSize(p.Len())
 		q.Discard(ctx, p, qdisc.Purged)
 	})
 }

@@ -127,3 +127,30 @@ func TestChangeKeepsTheRest(t *testing.T) {
 		}
 	}
 }
+
+// A flood that no signal slows down meets BLUE: it counts as unresponsive, and loses
+// packets for that reason, before the memory is full again.
+func TestFloodMeetsBlue(t *testing.T) {
+	s := newSim(t, 512, "bandwidth", 125_000, "besteffort", "memlimit", 100_000)
+	for range 3000 {
+		for range 2 { // twice the rate
+			s.put(s.udp(1, 1, 1, 1000, ect0))
+		}
+		s.next().Free()
+	}
+	if got := s.tin(0)["unresponsive_flows"].N; got != 1 {
+		t.Errorf("%d unresponsive flows, want 1", got)
+	}
+	if got := s.ctx.Drops[qdisc.FloodProtection]; got < 100 {
+		t.Errorf("%d drops by BLUE", got)
+	}
+	s.drain()
+	for range 5000 {
+		s.ctx.Now += 100 * time.Millisecond
+		s.put(s.udp(1, 1, 1, 1000, 0))
+		s.next().Free()
+	}
+	if got := s.tin(0)["unresponsive_flows"].N; got != 0 {
+		t.Errorf("%d unresponsive flows after it has become quiet, want none", got)
+	}
+}

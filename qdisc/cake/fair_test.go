@@ -138,3 +138,21 @@ func TestTinsKeepTheirParts(t *testing.T) {
 		}
 	}
 }
+
+// Shares below one byte are not rounded away: a host with 200 flows, each of which gets
+// a byte and a half at a time, has what a host with one flow has.
+func TestTinySharesAddUp(t *testing.T) {
+	s := newSim(t, 1024, "besteffort", "dual-srchost", "bandwidth", 1_000_000)
+	flows := []greedy{{src: 1, sport: 1, size: 500, tos: ect0}}
+	for i := range 200 {
+		flows = append(flows, greedy{src: 2, sport: uint16(i), size: 500, tos: ect0})
+	}
+	sent := s.run(flows, 4, 20*time.Second, nil)
+	many := 0.0
+	for _, x := range sent[1:] {
+		many += x
+	}
+	if ratio := many / sent[0]; ratio < 0.95 || ratio > 1.05 {
+		t.Errorf("200 flows of one host sent %.3f of what the flow of the other sent", ratio)
+	}
+}

@@ -143,6 +143,9 @@ func TestFlowsComeToRest(t *testing.T) {
 	if got := send(); got != 6 {
 		t.Errorf("%d queues in use right after, want all 6", got)
 	}
+	if tin := s.tin(0); tin["sparse_flows"].N != 6 {
+		t.Errorf("%d sparse flows, want those at rest among them: 6", tin["sparse_flows"].N)
+	}
 	s.ctx.Now += 150 * time.Millisecond
 	for range 6 {
 		send()

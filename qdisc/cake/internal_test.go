@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/aqm"
 )
 
 // audit compares all counters of q with what they count.
@@ -38,7 +39,7 @@ func audit(t interface {
 			states[f.state]++
 			backlog += f.queue.Bytes()
 			for p := f.queue.Front(); p != nil; p = p.Next() {
-				memory += trueSize(p)
+				memory += aqm.TrueSize(p.Len())
 			}
 			if f.queue.Len() > 0 && (f.state == idle || f.state == decaying || f.state == sparseWait) {
 				t.Fatalf("tin %d flow %d holds packets in state %d", n, i, f.state)
@@ -313,5 +314,62 @@ func TestBlueDrops(t *testing.T) {
 	}
 	if flood < 2300 || flood > 2700 {
 		t.Errorf("%d of 10000 dropped, want about a quarter", flood)
+	}
+}
+
+// A flow that is served seldom gets its signals one by one: marks do not pile up,
+// drops make up for the time.
+func TestSignalsDoNotPileUp(t *testing.T) {
+	for _, ecn := range []uint8{0, 2} {
+		c := cobalt{}
+		ctx := &qdisc.Context{Now: time.Second}
+		pool, _ := qdisc.NewPool(qdisc.PoolConfig{Packets: 1})
+		p := pool.Get()
+		p.SetLen(100)
+		for i := range 5 {
+			p.L3, p.EtherType, p.TOS = 14, etherIPv4, ecn
+			p.Scratch[stamp] = uint64(ctx.Now - time.Second)
+			v := c.judge(ctx, &internet, p, 0)
+			if want := map[uint8]verdict{0: congested, 2: marked}[ecn]; i > 0 && v != want {
+				t.Fatalf("packet %d: verdict %d, want %d", i, v, want)
+			}
+			if behind := c.dropNext < ctx.Now; i > 1 && behind != (ecn == 0) {
+				t.Errorf("packet %d with ECN %d: the next signal was due at %v, now is %v", i, ecn, c.dropNext, ctx.Now)
+			}
+			ctx.Now += 3 * time.Second
+		}
+	}
+}
+
+// After an overflow the next packet that waited too long is signalled at once.
+func TestOverflowSignalsAtOnce(t *testing.T) {
+	c := cobalt{}
+	c.queueFull(&internet, time.Second)
+	if at := judged(&c, &internet, 20*time.Millisecond, time.Millisecond, 10, 0); len(at) == 0 || at[0] != 0 {
+		t.Errorf("signals at packets %v, want the first", at)
+	}
+}
+
+// Where all eight entries have active flows a new host takes one whose host is not in
+// bulk, its own first; where all are, its own.
+func TestHostsTakeTheLeastHarm(t *testing.T) {
+	var h hosts
+	for i := range h[:8] {
+		h[i] = host{tag: uint32(i) + 1024, flows: 1, bulk: 1}
+	}
+	if got := h.reserve(3); got != 3 {
+		t.Errorf("all in bulk: entry %d, want its own, 3", got)
+	}
+	h[6].bulk = 0
+	if got := h.reserve(3 + 2048); got != 6 {
+		t.Errorf("6 is not in bulk: entry %d", got)
+	}
+	h[1].flows, h[1].bulk = 0, 0
+	if got := h.reserve(3 + 4096); got != 1 {
+		t.Errorf("1 has no flow: entry %d", got)
+	}
+	h[1].flows = 1
+	if got := h.reserve(3 + 4096); got != 1 {
+		t.Errorf("it is found again in entry %d, want 1", got)
 	}
 }

@@ -141,24 +141,6 @@ func average(avg, sample uint64, shift uint) uint64 {
 	return avg - avg>>shift + sample>>shift
 }
 
-// trueSize is the memory that the kernel takes for p (skb->truesize): the frame
-// with headroom, and skb_shared_info, in the allocator's next size, plus the
-// sk_buff. So a memory limit means here what it means there.
-func trueSize(p *qdisc.Packet) int {
-	const (
-		headroom  = 16
-		shared    = 320
-		line      = 64
-		skb       = 256
-		smallHead = 704 // size of the cache for small packets
-	)
-	n := (p.Len()+headroom+line-1)&^(line-1) + shared
-	if n <= smallHead {
-		return smallHead + skb
-	}
-	return 1<<bits.Len(uint(n-1)) + skb
-}
-
 // autorate follows the rate of what arrives (autorate-ingress).
 type autorate struct {
 	last     time.Duration // the last arrival

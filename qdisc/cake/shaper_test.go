@@ -230,9 +230,55 @@ func TestAutorateFollowsTheArrivals(t *testing.T) {
 			t.Errorf("%.0f B/s arrive: the shaper is at %d, want about %.0f", rate, got, want)
 		}
 	}
+	learnt := s.tin(0)["threshold_rate"].N
+	if err := s.q.(qdisc.Changer).Change(s.ctx, given("rtt", 50*time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.tin(0)["threshold_rate"].N; got != learnt {
+		t.Errorf("after a change of rtt the rate is %d, want what was learnt, %d", got, learnt)
+	}
 	s.q.Reset(s.ctx)
 	if got := s.tin(0)["threshold_rate"].N; got != 1_000_000 {
 		t.Errorf("after Reset the rate is %d, want the given one again", got)
+	}
+}
+
+// The sizes seen begin anew when the framing changes.
+func TestSizesSeen(t *testing.T) {
+	s := newSim(t, 4, "ethernet")
+	s.put(s.udp(1, 1, 1, 60, 0))
+	s.put(s.udp(1, 1, 1, 1514, 0))
+	check := func(want ...uint64) {
+		t.Helper()
+		v := s.stats()
+		for i, key := range []string{"min_network_size", "max_network_size", "min_adj_size", "max_adj_size"} {
+			if v[key].N != want[i] {
+				t.Errorf("%s %d, want %d", key, v[key].N, want[i])
+			}
+		}
+	}
+	check(46, 1500, 84, 1538)
+	if err := s.q.(qdisc.Changer).Change(s.ctx, given("raw")); err != nil {
+		t.Fatal(err)
+	}
+	check(65535, 0, 65535, 0)
+	s.put(s.udp(1, 1, 1, 500, 0))
+	check(500, 500, 500, 500)
+}
+
+// With ingress a queue is allowed two frames for each busy flow, for they share the
+// bottleneck where it really stands.
+func TestIngressAllowsTwoFramesAFlow(t *testing.T) {
+	for mode, marks := range map[string]bool{"egress": true, "ingress": false} {
+		s := newSim(t, 512, "bandwidth", 12_500_000, "besteffort", "flows", mode)
+		var flows []greedy
+		for i := range 64 {
+			flows = append(flows, greedy{src: byte(i), sport: uint16(i), size: 1000, tos: ect0})
+		}
+		s.run(flows, 2, 2*time.Second, nil) // 128 packets take 10 ms
+		if got := s.tin(0)["ecn_mark"].N; marks != (got > 100) || !marks && got > 0 {
+			t.Errorf("%s: %d marks", mode, got)
+		}
 	}
 }
 
