@@ -44,21 +44,30 @@ type Step struct {
 type Effect uint8
 
 const (
-	Keeps  Effect = iota // queued packets stay where they are
-	Limits               // they stay as far as the new parameters allow
-	Drops                // those below are dropped, and counted as purged
+	Keeps     Effect = iota // queued packets stay where they are
+	Limits                  // they stay as far as the new parameters allow
+	Drops                   // those below are dropped, and counted as purged
+	Displaces               // the default queue whose place it takes is dropped, packets and all
 )
 
 func (e Effect) String() string {
-	return [...]string{"queues kept", "queues kept within the new limits", "queued packets below it are dropped"}[e]
+	return [...]string{"queues kept", "queues kept within the new limits", "queued packets below it are dropped",
+		"the default queue there is dropped"}[e]
 }
 
+// String names the step about as tc would: a qdisc by its handle, or by where it
+// stands when its handle is left to chance.
 func (s Step) String() string {
-	what, id := "qdisc", s.Request.Handle
-	if s.Class {
-		what, id = "class", s.Request.ClassID
+	r := s.Request
+	switch {
+	case s.Class:
+		return fmt.Sprintf("%s class %s %s", r.Op, r.Kind, r.ClassID)
+	case r.Handle != 0:
+		return fmt.Sprintf("%s qdisc %s %s", r.Op, r.Kind, r.Handle)
+	case r.Parent == tree.Root:
+		return fmt.Sprintf("%s qdisc %s root", r.Op, r.Kind)
 	}
-	return fmt.Sprintf("%s %s %s %s", s.Request.Op, what, s.Request.Kind, id)
+	return fmt.Sprintf("%s qdisc %s parent %s", r.Op, r.Kind, r.Parent)
 }
 
 // Compile sorts what c says by port. Every port of every link has an entry.
@@ -171,12 +180,12 @@ func (p *plan) slot(was, is *node) {
 	switch {
 	case was == nil && is == nil:
 	case was == nil:
-		p.build(is)
+		p.build(is, Displaces)
 	case is == nil:
 		p.qdisc(tree.Delete, was, Drops)
 	case !alters(was.request, is.request):
 		p.qdisc(tree.Delete, was, Drops)
-		p.build(is)
+		p.build(is, Keeps)
 	default:
 		if !reflect.DeepEqual(was.request.Values, is.request.Values) {
 			p.qdisc(tree.Change, is, Limits)
@@ -233,26 +242,30 @@ func (p *plan) below(was, is *node) {
 		}
 	}
 	slices.Sort(at)
-	gone := func(id qdisc.ClassID) bool {
-		_, had := old[id]
-		return had && !keep[id]
+	// A class that does not stay took its child with it, and a new one holds
+	// nothing yet.
+	fresh := map[qdisc.ClassID]bool{}
+	for _, c := range slices.Concat(was.classes, is.classes) {
+		fresh[c.ClassID] = !keep[c.ClassID]
 	}
 	for _, id := range at {
-		if gone(id) { // its child went with it
-			p.slot(nil, is.children[id])
-		} else {
-			p.slot(was.children[id], is.children[id])
+		switch child := is.children[id]; {
+		case !fresh[id]:
+			p.slot(was.children[id], child)
+		case child != nil:
+			p.build(child, Keeps)
 		}
 	}
 }
 
-// build plans a qdisc that is new, and all below it.
-func (p *plan) build(n *node) {
-	p.qdisc(tree.Add, n, Keeps)
+// build plans a qdisc that is new, and all below it. e is what becomes of packets
+// that are queued where it goes; below it there are none yet.
+func (p *plan) build(n *node, e Effect) {
+	p.qdisc(tree.Add, n, e)
 	for _, c := range n.classes {
 		p.class(tree.Add, c, Keeps)
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.children)) {
-		p.build(n.children[id])
+		p.build(n.children[id], Keeps)
 	}
 }
