@@ -371,7 +371,13 @@ var Kind = qdisc.Kind{
 	Flags:         qdisc.IsClassful | qdisc.HasClasses,
 	IllegalFormat: `HFSC: Illegal "%s"`,
 	UnknownFormat: `HFSC: What is "%s" ?`,
-	CheckClass:    checkClass,
+	Check: func(v qdisc.Values) error {
+		if v.N("default", 0) > 0xffff {
+			return errors.New(`HFSC: Illegal "default"`)
+		}
+		return nil
+	},
+	CheckClass: checkClass,
 	New: func(env qdisc.Env, v qdisc.Values) (qdisc.Qdisc, error) {
 		q := &hfsc{handle: env.Handle, newChild: func() qdisc.Qdisc { return env.Pfifo(env.TxQueueLen) }}
 		q.classes[q.slot()] = class{id: qdisc.MakeID(env.Handle, 0), parent: none}

@@ -202,7 +202,7 @@ func (q *quantity) didYouMean(number, unit string) string {
 	if p != nil {
 		return fmt.Sprintf("Write it as %q.", q.example)
 	}
-	if unit == q.bare[1] && n > 0 { // "20000000 bit/s" is for people "20 Mbit/s"
+	if unit == q.bare[1] && n > 0 && !q.fine { // "20000000 bit/s" is for people "20 Mbit/s"
 		text = q.format(n)
 	}
 	if q == rates {
