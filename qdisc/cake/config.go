@@ -328,9 +328,8 @@ var framings = []struct {
 	{"pppoa-vcmux", 10, 0, "atm"}, {"pppoa-llc", 14, 0, "atm"},
 	{"pppoe-vcmux", 32, 0, "atm"}, {"pppoe-llcsnap", 40, 0, "atm"},
 	{"pppoe-ptm", 30, 0, "ptm"}, {"bridged-ptm", 22, 0, "ptm"},
-	{"via-ethernet", -14, 0, ""},
 	{"docsis", 18, 64, "noatm"},
-	{"ethernet", 38, 84, "noatm"}, {"ether-vlan", 4, 0, ""}, {"ether-all", 42, 0, ""},
+	{"ethernet", 38, 84, ""}, {"ether-vlan", 4, 0, ""},
 }
 
 func setLink(v qdisc.Values, word string) {
@@ -405,6 +404,7 @@ func parameters() []qdisc.Param {
 			}
 		}))
 	}
+	add(flag("via-ethernet", "of old, without effect", func(qdisc.Values) {}))
 	add(qdisc.Param{Name: "mpu", Unit: qdisc.Number, Doc: "bytes that a packet counts at least"},
 		qdisc.Param{Name: "memlimit", Unit: qdisc.Size, Default: "by rate and rtt", Doc: "memory for packets"},
 		qdisc.Param{Name: "fwmark", Unit: qdisc.Number, Show: qdisc.Input, Default: "0",

@@ -160,7 +160,9 @@ func TestWordsForLinks(t *testing.T) {
 		{[]any{"docsis"}, 18, 64, "noatm", false},
 		{[]any{"ethernet"}, 38, 84, "noatm", false},
 		{[]any{"ethernet", "overhead", 10}, 10, 84, "noatm", false},
-		{[]any{"atm", "ethernet"}, 38, 84, "noatm", false},
+		{[]any{"atm", "ethernet"}, 38, 84, "atm", false},
+		{[]any{"docsis", "via-ethernet"}, 18, 64, "noatm", false},
+		{[]any{"via-ethernet"}, 0, 0, "", true},
 		{[]any{"ethernet", "raw"}, 0, 84, "", true},
 	} {
 		v := build(t, c.words...).(qdisc.Dumper).Dump()

@@ -76,7 +76,11 @@ func (q *cake) class(tin, i int, f *flow) qdisc.Class {
 		Set("count", uint64(c.count)).
 		Set("blue_prob", uint64(c.blue))
 	if c.dropping {
-		x.Set("dropping", 1).Set("drop_next", uint64(c.dropNext-q.seen))
+		next := c.dropNext - q.seen
+		x.Set("dropping", 1).Set("drop_next", uint64(next))
+		if next >= 0 {
+			x["drop_next/json"] = x["drop_next"]
+		}
 	}
 	if c.blue > 0 {
 		x.Set("blue_timer", uint64(c.blueAt-q.seen))
@@ -95,9 +99,10 @@ var classStatistics = []qdisc.Param{
 	{Name: "deficit", Unit: qdisc.Signed, Text: "  deficit %s"},
 	{Name: "count", Unit: qdisc.Number, Text: " count %s"},
 	{Name: "dropping", Unit: qdisc.Flag, Text: " dropping"},
-	{Name: "drop_next", Unit: qdisc.Time, Text: " drop_next %s"},
+	{Name: "drop_next", Unit: qdisc.Time, Show: qdisc.TextOnly, Text: " drop_next %s"},
+	{Name: "drop_next/json", JSON: "drop_next", Unit: qdisc.Time, Show: qdisc.JSONOnly},
 	{Name: "blue_prob", Unit: qdisc.Number, Text: " blue_prob %s"},
-	{Name: "blue_timer", Unit: qdisc.Time, Text: " blue_timer %s"},
+	{Name: "blue_timer", Unit: qdisc.Time, Show: qdisc.TextOnly, Text: " blue_timer %s"},
 }
 
 // columns are what is shown of a tin: in JSON's order first, then in the text's.
