@@ -61,6 +61,11 @@ type Env struct {
 	TxQueueLen int    // the port's tx_queue_len, packets
 	MTU        int    // the port's MTU, bytes, without the link header
 	HeaderLen  int    // link header, 14
+	TxQueues   int    // the port's transmit queues; 0 stands for 1
+
+	// Stopped says whether a transmit queue takes nothing for now; nil: none is
+	// ever stopped. For the packet path.
+	Stopped func(queue int) bool
 
 	// Pfifo and Bfifo make the default children of classful kinds; a discipline
 	// never imports another. Limits in packets and bytes.

@@ -91,7 +91,12 @@ func (e *Engine) openEgress(l *config.Link, p *port) error {
 			Doorbell: doorbells[c.Doorbell], FlushInterval: c.TxFlushInterval,
 		}))
 	}
-	p.env = func(handle uint32) qdisc.Env { return kinds.Env(l.TxQueueLen, p.nic.MTU(), handle) }
+	stopped := func(queue int) bool { return p.egress.Txqs[queue].Stopped() }
+	p.env = func(handle uint32) qdisc.Env {
+		env := kinds.Env(l.TxQueueLen, p.nic.MTU(), handle)
+		env.TxQueues, env.Stopped = len(p.egress.Txqs), stopped
+		return env
+	}
 	install := func(ctx *qdisc.Context, q qdisc.Qdisc) qdisc.Qdisc {
 		if p.egress.Runner == nil { // the tree's first root
 			p.egress.Runner = dequeue.NewRunner(dequeue.RunnerConfig{

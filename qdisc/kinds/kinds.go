@@ -15,11 +15,14 @@ import (
 	"sluice/qdisc/fqcodel"
 	"sluice/qdisc/hfsc"
 	"sluice/qdisc/htb"
+	"sluice/qdisc/multiq"
 	"sluice/qdisc/noqueue"
 	"sluice/qdisc/pfifofast"
+	"sluice/qdisc/plug"
 	"sluice/qdisc/prio"
-	"sluice/qdisc/sfq"
 	"sluice/qdisc/qfq"
+	"sluice/qdisc/sfq"
+	"sluice/qdisc/skbprio"
 	"sluice/qdisc/tbf"
 )
 
@@ -35,14 +38,17 @@ var all = []*qdisc.Kind{
 	&fqcodel.Kind,
 	&hfsc.Kind,
 	&htb.Kind,
+	&multiq.Kind,
 	&noqueue.Kind,
 	&fifo.Pfifo,
 	&pfifofast.Kind,
 	&fifo.HeadDrop,
+	&plug.Kind,
 	&prio.Kind,
-	&sfq.Kind,
-	&tbf.Kind,
 	&qfq.Kind,
+	&sfq.Kind,
+	&skbprio.Kind,
+	&tbf.Kind,
 }
 
 // All returns every kind, ordered by name. The slice is the table itself: look,

@@ -50,6 +50,10 @@ type Config struct {
 	// Throttles: Dequeue may give nothing although packets wait.
 	Throttles bool
 
+	// Blocks: it may keep packets until it is told to give them out, and nobody
+	// knows when: NextAt is Never then.
+	Blocks bool
+
 	// Changes are drawn for Change, when the discipline is a Changer. Refused
 	// ones are welcome: a refusal must leave everything as it was.
 	Changes []qdisc.Values

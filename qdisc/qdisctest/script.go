@@ -349,7 +349,11 @@ func (s *script) nothing() {
 		s.printf("empty%s", s.dropped())
 		return
 	}
-	s.printf("waits until %v%s", s.root.NextAt(), s.dropped())
+	if at := s.root.NextAt(); at != qdisc.Never {
+		s.printf("waits until %v%s", at, s.dropped())
+		return
+	}
+	s.printf("waits%s", s.dropped())
 }
 
 func (s *script) change() {

@@ -336,6 +336,7 @@ func (w *world) nothing(who string) {
 	switch {
 	case !w.throttles:
 		w.t.Fatalf("%s gave nothing although %d packets wait", who, w.root.Len())
+	case next == qdisc.Never && w.c.Blocks:
 	case next == qdisc.Never:
 		w.t.Fatalf("%s gave nothing, %d packets wait, and NextAt is Never", who, w.root.Len())
 	case next <= w.ctx.Now:
@@ -363,7 +364,7 @@ func (w *world) pass(d time.Duration) {
 // wait sleeps as the worker does: until NextAt, where Dequeue yields or names a
 // later instant; or only part of the way, where it must not yield.
 func (w *world) wait(o op) {
-	if !w.idle || w.nextAt <= w.ctx.Now {
+	if !w.idle || w.nextAt <= w.ctx.Now || w.nextAt == qdisc.Never {
 		return
 	}
 	switch o.n {
@@ -379,7 +380,7 @@ func (w *world) wait(o op) {
 			w.pass(w.nextAt - w.ctx.Now)
 			left := w.queued
 			w.dequeue()
-			if !w.idle || w.queued < left {
+			if !w.idle || w.queued < left || w.nextAt == qdisc.Never {
 				return
 			}
 		}

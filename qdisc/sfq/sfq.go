@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/back"
 )
 
 const (
@@ -58,7 +59,8 @@ type sfq struct {
 	byLen  [maxDepth + 1]int32 // slots by their number of packets, the last one to get there first; 0: the free ones
 	most   int                 // packets of the longest flow
 	key    [2]uint32           // of the hash
-	rehash time.Duration       // when the key is to be another one
+	back   back.Links
+	rehash time.Duration // when the key is to be another one
 
 	stats redStats
 }
@@ -161,7 +163,7 @@ func (q *sfq) unlink(i int32) {
 // put adds p to a slot, take takes the first packet out, takeLast the last one.
 func (q *sfq) put(i int32, p *qdisc.Packet) {
 	q.unlink(i)
-	q.slots[i].Push(p)
+	q.back.Push(&q.slots[i].List, p)
 	q.link(i)
 	q.most = max(q.most, q.slots[i].Len())
 }
@@ -175,12 +177,7 @@ func (q *sfq) take(i int32) *qdisc.Packet {
 
 func (q *sfq) takeLast(i int32) *qdisc.Packet {
 	q.unlink(i)
-	s := &q.slots[i]
-	var before *qdisc.Packet
-	for p := s.Front(); p != s.Back(); p = p.Next() { // depth is at most 127
-		before = p
-	}
-	p := s.Cut(before)
+	p := q.back.PopBack(&q.slots[i].List)
 	q.shorter(i)
 	return p
 }
@@ -268,7 +265,7 @@ func (q *sfq) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
 	}
 	if full {
 		q.Discard(ctx, s.Pop(), reason)
-		s.Push(p)
+		q.back.Push(&s.List, p)
 		q.Enqueued(p)
 		return qdisc.CN
 	}

@@ -296,7 +296,9 @@ func (t *table) parameters(k *qdisc.Kind, handle qdisc.ClassID) (qdisc.Values, q
 	if k.New == nil {
 		return v, nil
 	}
-	q, err := k.New(kinds.Env(defaultTxQueueLen, 1500, handle.Major()), maps.Clone(v))
+	env := kinds.Env(defaultTxQueueLen, 1500, handle.Major())
+	env.TxQueues = 2 // how many the port has is seen when it is there
+	q, err := k.New(env, maps.Clone(v))
 	var bare *qdisc.Error
 	switch {
 	case err == nil:
