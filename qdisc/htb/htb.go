@@ -513,7 +513,7 @@ func (q *htb) lookup(t *tier, prio int) (leaf, from int32, turn *ring) {
 	row := &t.rows[prio]
 	turn, leaf = row, none
 	for {
-		at := turn.next(turn.cursor)
+		at := turn.look()
 		if at == end {
 			turn.cursor = turn.next(0)
 			if leaf == none {

@@ -43,7 +43,13 @@ type scheduler interface {
 	qdisc.Warner
 }
 
-func build(t testing.TB, v qdisc.Values) scheduler {
+// fataler is what building needs of a test.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func build(t fataler, v qdisc.Values) scheduler {
 	t.Helper()
 	q, err := htb.Kind.New(qdisctest.Env(1), v)
 	if err != nil {
@@ -52,7 +58,7 @@ func build(t testing.TB, v qdisc.Values) scheduler {
 	return q.(scheduler)
 }
 
-func add(t testing.TB, ctx *qdisc.Context, q qdisc.Qdisc, parent, minor uint32, kv ...any) {
+func add(t fataler, ctx *qdisc.Context, q qdisc.Qdisc, parent, minor uint32, kv ...any) {
 	t.Helper()
 	up := id(parent)
 	if parent == 0 {
