@@ -13,14 +13,18 @@ import (
 	"sluice/qdisc/fifo"
 	"sluice/qdisc/fq"
 	"sluice/qdisc/fqcodel"
+	"sluice/qdisc/fqpie"
 	"sluice/qdisc/hfsc"
 	"sluice/qdisc/htb"
 	"sluice/qdisc/multiq"
+	"sluice/qdisc/netem"
 	"sluice/qdisc/noqueue"
 	"sluice/qdisc/pfifofast"
+	"sluice/qdisc/pie"
 	"sluice/qdisc/plug"
 	"sluice/qdisc/prio"
 	"sluice/qdisc/qfq"
+	"sluice/qdisc/red"
 	"sluice/qdisc/sfq"
 	"sluice/qdisc/skbprio"
 	"sluice/qdisc/tbf"
@@ -36,16 +40,20 @@ var all = []*qdisc.Kind{
 	&ets.Kind,
 	&fq.Kind,
 	&fqcodel.Kind,
+	&fqpie.Kind,
 	&hfsc.Kind,
 	&htb.Kind,
 	&multiq.Kind,
+	&netem.Kind,
 	&noqueue.Kind,
 	&fifo.Pfifo,
 	&pfifofast.Kind,
 	&fifo.HeadDrop,
+	&pie.Kind,
 	&plug.Kind,
 	&prio.Kind,
 	&qfq.Kind,
+	&red.Kind,
 	&sfq.Kind,
 	&skbprio.Kind,
 	&tbf.Kind,

@@ -66,6 +66,7 @@ func newBed(classes int, root qdisc.Qdisc, mark func(*qdisc.Packet, int)) *bed {
 		panic(err)
 	}
 	b := &bed{ctx: qdisc.NewContext(pool, 1), root: root, classes: classes, mark: mark}
+	b.ctx.Hasher = func(p *qdisc.Packet) uint32 { return classify.FlowHash(p, 1) }
 	b.order = rand.New(rand.NewPCG(1, 2)).Perm(classes)
 	return b
 }
