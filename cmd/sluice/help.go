@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 
 	"sluice/qdisc"
+	"sluice/qdisc/kinds"
 )
 
 const usageOwn = `Usage:	sluice [ -socket PATH ] { as tc, see below | own words }
@@ -13,7 +15,18 @@ own words:
 	sluice check FILE                       say what is wrong with a configuration
 	sluice apply FILE [ --discard-edits ]   put its policy into force, over edits by hand if asked to
 	sluice [ -j ] status                    ports, queues and counters
-	sluice help KIND                        what a qdisc is for, and its parameters`
+	sluice help KIND                        what a qdisc is for, and its parameters
+KIND := { %s }
+`
+
+// kindNames lists the disciplines.
+func kindNames(separator string) string {
+	var names []string
+	for _, k := range kinds.All() {
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, separator)
+}
 
 // writeKind prints what the table of a kind says of it.
 func writeKind(w io.Writer, k *qdisc.Kind) error {

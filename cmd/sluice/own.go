@@ -33,7 +33,7 @@ func (c *command) run(args []string) int {
 		json, rest = true, rest[1:]
 	}
 	if len(rest) == 0 {
-		return c.tc(args)
+		rest = []string{"help"}
 	}
 	switch rest[0] {
 	case "apply":
@@ -49,22 +49,25 @@ func (c *command) run(args []string) int {
 		if len(rest) == 2 {
 			return c.help(rest[1])
 		}
-		fmt.Fprintln(c.err, usageOwn)
+		c.ownHelp()
 	}
 	return c.tc(args)
 }
 
 func isJSON(arg string) bool { return arg == "-j" || arg == "-json" || arg == "--json" }
 
-// help KIND
+func (c *command) ownHelp() { fmt.Fprintf(c.err, usageOwn, kindNames(" | ")) }
+
+// help KIND, or an own word
 func (c *command) help(name string) int {
+	switch name {
+	case "apply", "check", "status":
+		c.ownHelp()
+		return 0
+	}
 	kind := kinds.ByName(name)
 	if kind == nil {
-		var names []string
-		for _, k := range kinds.All() {
-			names = append(names, k.Name)
-		}
-		fmt.Fprintf(c.err, "sluice: there is no qdisc %q; there are %s\n", name, strings.Join(names, ", "))
+		fmt.Fprintf(c.err, "sluice: there is no qdisc %q; there are %s\n", name, kindNames(", "))
 		return exitUsage
 	}
 	if err := writeKind(c.out, kind); err != nil {

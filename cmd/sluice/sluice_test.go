@@ -77,7 +77,8 @@ func TestHelp(t *testing.T) {
 	}{
 		{"sluice", []string{"help"}, 0, []string{"sluice apply FILE", "OBJECT := { qdisc"}, "\x00"},
 		{"sluice", []string{"-h"}, 0, []string{"sluice apply FILE", "OBJECT := { qdisc"}, "\x00"},
-		{"sluice", nil, 0, []string{"OBJECT := { qdisc"}, "\x00"},
+		{"sluice", nil, 0, []string{"sluice apply FILE", "| htb |", "OBJECT := { qdisc"}, "\x00"},
+		{"sluice", []string{"help", "apply"}, 0, []string{"sluice apply FILE"}, "no qdisc"},
 		{"sluice", []string{"qdisc", "help"}, 0, []string{"tc qdisc { show | list }"}, "own words"},
 		{"sluice", []string{"help", "nosuch"}, exitUsage, []string{`no qdisc "nosuch"`, "pfifo", "tbf"}, "\x00"},
 		{"tc", []string{"help"}, 0, []string{"OBJECT := { qdisc"}, "own words"},
