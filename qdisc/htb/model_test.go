@@ -349,9 +349,16 @@ func TestLikeTheModel(t *testing.T) {
 			want, at := m.dequeue()
 			p := fast.Dequeue(ctx)
 			next = at
+			var who, whoWant uint32
+			if want != nil {
+				whoWant = want.id
+			}
+			if p != nil {
+				who = p.Class.Minor()
+			}
 			switch {
-			case (p == nil) != (want == nil), p != nil && p.Class.Minor() != want.id:
-				t.Fatalf("at %d class %v sends, want %v", m.now, p, want)
+			case who != whoWant:
+				t.Fatalf("at %d class %x sends, want %x", m.now, who, whoWant)
 			case p != nil:
 				p.Free()
 			case int64(fast.NextAt()) != at:
