@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/aqm"
 )
 
 // params are sfq's parameters as they are in force. They never change: sfq has no
@@ -71,15 +72,14 @@ func newParams(env qdisc.Env, v qdisc.Values) (params, error) {
 	p.headdrop = v.Has("headdrop")
 
 	if given("redflowlimit") != 0 {
-		e := early{
-			on: true, ecn: v.Has("ecn"), harddrop: v.Has("harddrop"),
-			min: uint32(given("min")), max: uint32(given("max")), wlog: uint8(given("ewma")),
-			maxP: scaled(v["probability"]),
-		}
-		if e.max < e.min || e.wlog >= 32 || uint64(e.max)<<e.wlog > math.MaxUint32 {
+		least, most, wlog := given("min"), given("max"), given("ewma")
+		if most < least || wlog >= 32 || most<<wlog > math.MaxUint32 {
 			return p, invalid
 		}
-		p.early = e
+		p.early = early{on: true, ecn: v.Has("ecn"), harddrop: v.Has("harddrop"), law: aqm.RED{
+			Min: uint32(least), Max: uint32(most), Wlog: uint8(wlog), MaxProb: scaled(v["probability"]),
+		}}
+		p.early.law.Set()
 	}
 	return p, nil
 }
@@ -105,8 +105,8 @@ func (q *sfq) Dump() qdisc.Values {
 	}
 	if e := &p.early; e.on {
 		flag := map[bool]uint64{true: 1}
-		v.Set("ewma", uint64(e.wlog)).Set("min", uint64(e.min)).Set("max", uint64(e.max)).
-			Set("probability", math.Float64bits(float64(e.maxP)/(1<<32))).
+		v.Set("ewma", uint64(e.law.Wlog)).Set("min", uint64(e.law.Min)).Set("max", uint64(e.law.Max)).
+			Set("probability", math.Float64bits(float64(e.law.MaxProb)/(1<<32))).
 			Set("ecn", flag[e.ecn]).Set("harddrop", flag[e.harddrop]).Set("adaptive", 0).Set("nodrop", 0)
 		s := &q.stats
 		v.Set("prob_mark", s.probMark).Set("prob_mark_head", s.probMarkHead).Set("prob_drop", s.probDrop).
@@ -145,11 +145,11 @@ func check(v qdisc.Values) error {
 	if least >= most {
 		return errors.New(`"min" is not smaller than "max"`)
 	}
-	wlog, ok := ewma(least, burst, size)
+	wlog, ok := aqm.REDWeight(uint32(least), uint32(burst), uint32(size))
 	if !ok {
 		return errors.New("SFQ: failed to calculate EWMA constant.")
 	}
-	v.Set("ewma", wlog)
+	v.Set("ewma", uint64(wlog))
 	if !v.Has("probability") {
 		v.Set("probability", math.Float64bits(0.02))
 	}
@@ -157,19 +157,6 @@ func check(v qdisc.Values) error {
 		return fmt.Errorf("Illegal \"probability\"")
 	}
 	return nil
-}
-
-// ewma returns how many bits of the average are its memory, so that a burst from
-// an empty queue does not reach min (Floyd and Jacobson 1993 §6).
-func ewma(least, burst, size uint64) (uint64, bool) {
-	a := float64(burst) + 1 - float64(least)/float64(size)
-	for wlog := range uint64(31) {
-		w := math.Pow(2, -float64(wlog+1))
-		if a >= 1 && a <= (1-math.Pow(1-w, float64(burst)))/w {
-			return wlog + 1, true
-		}
-	}
-	return 0, false
 }
 
 // Kind is the table of sfq.

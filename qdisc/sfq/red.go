@@ -2,89 +2,48 @@
 
 package sfq
 
-import "sluice/qdisc"
+import (
+	"sluice/qdisc"
+	"sluice/qdisc/internal/aqm"
+)
 
-// early is how flows detect congestion before they are full (struct red_parms).
+// early is how flows detect congestion before they are full.
 type early struct {
 	on       bool
 	ecn      bool // marks instead of dropping
 	harddrop bool // but not above max
-	min, max uint32
-	wlog     uint8
-	maxP     uint32 // probability at max, in 2⁻³²
+	law      aqm.RED
 }
 
-// red is what one flow knows (struct red_vars). Averages are scaled by 2^wlog.
-type red struct {
-	avg   uint64
-	count int32  // packets since the last mark; −1: not between min and max
-	draw  uint32 // count × excess at which the next one comes
-}
-
-var newRED = red{count: -1}
-
+// redStats are struct tc_sfqred_stats.
 type redStats struct {
 	probMark, probMarkHead, probDrop       uint64
 	forcedMark, forcedMarkHead, forcedDrop uint64
 }
 
-// average takes a flow's backlog into its average (red_calc_qavg_no_idle_time; a
-// flow is never idle here: it ends).
-func (r *red) average(e *early, backlog int) {
-	r.avg += uint64(backlog) - r.avg>>e.wlog
-}
-
 // congested says whether the flow of s has to drop a packet on p's arrival, and
-// marks one instead where it may.
+// marks one instead where it may: with headdrop the oldest, whose sender hears of
+// it first. A flow is never idle, it ends.
 func (q *sfq) congested(ctx *qdisc.Context, s *slot, p *qdisc.Packet) bool {
-	e, r := &q.early, &s.red
-	r.average(e, s.Bytes())
-	switch {
-	case r.avg < uint64(e.min)<<e.wlog:
-		r.count = -1
+	e, n := &q.early, &q.stats
+	mark, markHead, drop := &n.probMark, &n.probMarkHead, &n.probDrop
+	may := e.ecn
+	switch e.law.Arrives(ctx, &s.red, s.Bytes()) {
+	case aqm.Pass:
 		return false
-	case r.avg >= uint64(e.max)<<e.wlog:
-		r.count = -1
-		q.Overlimits++
-		switch {
-		case !e.ecn || e.harddrop:
-		case q.headdrop && s.Len() > 0 && qdisc.SetCE(s.Front()):
-			q.stats.forcedMarkHead++
-			return false
-		case qdisc.SetCE(p):
-			q.stats.forcedMark++
-			return false
-		}
-		q.stats.forcedDrop++
-		return true
+	case aqm.Hard:
+		mark, markHead, drop = &n.forcedMark, &n.forcedMarkHead, &n.forcedDrop
+		may = e.ecn && !e.harddrop
 	}
-	r.count++
-	if r.count == 0 {
-		r.draw = e.random(ctx)
-		return false
-	}
-	excess := r.avg>>e.wlog - uint64(e.min)
-	if excess*uint64(r.count) < uint64(r.draw) {
-		return false
-	}
-	r.count, r.draw = 0, e.random(ctx)
 	q.Overlimits++
 	switch {
-	case !e.ecn:
-	case q.headdrop && s.Len() > 0 && qdisc.SetCE(s.Front()):
-		q.stats.probMarkHead++
+	case may && q.headdrop && s.Len() > 0 && qdisc.SetCE(s.Front()):
+		*markHead++
 		return false
-	case qdisc.SetCE(p):
-		q.stats.probMark++
+	case may && qdisc.SetCE(p):
+		*mark++
 		return false
 	}
-	q.stats.probDrop++
+	*drop++
 	return true
-}
-
-// random draws when the next mark comes: evenly, so that marks come evenly spaced
-// rather than as a lone die would fall (red_random; Floyd and Jacobson 1993 §7).
-func (e *early) random(ctx *qdisc.Context) uint32 {
-	step := max(e.maxP/max(e.max-e.min, 1), 1)
-	return uint32(ctx.Rand.Uint64()>>32) / step
 }

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"sluice/qdisc"
+	"sluice/qdisc/internal/aqm"
 	"sluice/qdisc/internal/back"
 )
 
@@ -73,7 +74,7 @@ type slot struct {
 	allot  int32 // bytes it may still send in its turn
 	before int32 // of the slots with as many packets; none: byLen
 	after  int32
-	red    red
+	red    aqm.REDState
 }
 
 // classify returns the place of p's flow; none, and what became of p, when it
@@ -197,7 +198,8 @@ func (q *sfq) open(place int32) int32 {
 		if i = q.byLen[0]; i != none {
 			q.table[place] = i
 			s := &q.slots[i]
-			s.place, s.red = place, newRED
+			s.place = place
+			s.red.Start()
 		}
 	}
 	return i
@@ -380,8 +382,8 @@ func (q *sfq) perturbed(ctx *qdisc.Context) {
 			q.Discard(ctx, p, qdisc.FlowLimit)
 		default:
 			s := &q.slots[i]
-			if q.early.on {
-				s.red.average(&q.early, s.Bytes())
+			if q.early.on { // for the average; what it says is for arrivals
+				q.early.law.Arrives(ctx, &s.red, s.Bytes())
 			}
 			q.put(i, p)
 			if s.Len() == 1 {
