@@ -341,12 +341,43 @@ func TestSignalsDoNotPileUp(t *testing.T) {
 	}
 }
 
+// The longest of many queues is always on top while they grow and shrink.
+func TestFattestOfMany(t *testing.T) {
+	pool, err := qdisc.NewPool(qdisc.PoolConfig{Packets: 1024, FrameSize: 2048})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := qdisc.NewContext(pool, 3)
+	made, _ := newCake(qdisc.Env{Handle: 1, MTU: 1500, HeaderLen: 14}, qdisc.Values{"memlimit": {N: 400_000}})
+	q := made.(*cake)
+	for range 4000 {
+		switch r := ctx.Rand.Uint64(); {
+		case r%8 < 5:
+			if p := pool.Get(); p != nil {
+				p.SetLen(64 + int(r>>8%1400))
+				p.Hash, p.Flags = uint32(r>>32%100), qdisc.HashSet
+				q.Enqueue(ctx, p)
+			}
+		case r%8 < 7:
+			if p := q.Dequeue(ctx); p != nil {
+				p.Free()
+			}
+		default:
+			q.Shed(ctx, 1)
+		}
+		if q.byBacklog.countdown > 0 {
+			auditHeap(t, q)
+		}
+	}
+}
+
 // After an overflow the next packet that waited too long is signalled at once.
 func TestOverflowSignalsAtOnce(t *testing.T) {
 	c := cobalt{}
 	c.queueFull(&internet, time.Second)
-	if at := judged(&c, &internet, 20*time.Millisecond, time.Millisecond, 10, 0); len(at) == 0 || at[0] != 0 {
-		t.Errorf("signals at packets %v, want the first", at)
+	at := judged(&c, &internet, 20*time.Millisecond, time.Millisecond, 100, 0)
+	if len(at) != 2 || at[0] != 0 || at[1] != 71 {
+		t.Errorf("signals after %v ms, want 0, and 71 = 100/√2", at)
 	}
 }
 

@@ -46,9 +46,6 @@ func (q *cake) tinOf(p *qdisc.Packet) int {
 	if s.wash {
 		wash(p)
 	}
-	if q.n == 1 {
-		return 0
-	}
 	if n := p.Mark & s.mask >> s.shift; n > 0 && n <= uint32(q.n) {
 		return int(s.mode.order[n-1])
 	}
