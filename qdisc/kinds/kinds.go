@@ -7,6 +7,7 @@ import (
 	"sluice/qdisc"
 	"sluice/qdisc/blackhole"
 	"sluice/qdisc/cake"
+	"sluice/qdisc/choke"
 	"sluice/qdisc/codel"
 	"sluice/qdisc/drr"
 	"sluice/qdisc/ets"
@@ -35,6 +36,7 @@ var all = []*qdisc.Kind{
 	&fifo.Bfifo,
 	&blackhole.Kind,
 	&cake.Kind,
+	&choke.Kind,
 	&codel.Kind,
 	&drr.Kind,
 	&ets.Kind,

@@ -17,9 +17,10 @@ import (
 
 // enough are the parameters without which a kind cannot be made.
 var enough = map[string]qdisc.Values{
-	"ets": qdisc.Values{}.Set("bands", 3),
-	"red": qdisc.Values{}.Set("limit", 20000).Set("avpkt", 1000),
-	"tbf": qdisc.Values{}.Set("rate", 125000).Set("burst", 3000).Set("limit", 10000),
+	"choke": qdisc.Values{}.Set("limit", 100).Set("bandwidth", 125000),
+	"ets":   qdisc.Values{}.Set("bands", 3),
+	"red":   qdisc.Values{}.Set("limit", 20000).Set("avpkt", 1000),
+	"tbf":   qdisc.Values{}.Set("rate", 125000).Set("burst", 3000).Set("limit", 10000),
 }
 
 // enoughClass are the parameters without which a kind's class cannot be made.

@@ -77,12 +77,12 @@ func (p *params) maxProb() uint32 {
 // law computes what tc does for the kernel, and checks what the kernel does.
 func (p *params) law() (aqm.RED, error) {
 	c := aqm.RED{Min: p.min, Max: p.max, MaxProb: p.maxProb(), Adaptive: p.adaptive}
-	wlog, ok := weight(p.min, p.burst, p.avpkt)
+	wlog, ok := aqm.REDWeight(p.min, p.burst, p.avpkt)
 	if !ok {
 		return c, invalid
 	}
 	c.Wlog = wlog
-	if c.CellLog, ok = decay(wlog, p.avpkt, p.bandwidth, &c.Decay); !ok {
+	if !c.Damp(p.avpkt, p.bandwidth) {
 		return c, invalid
 	}
 	if bits.Len32(p.min)+int(wlog) >= 32 || bits.Len32(p.max)+int(wlog) >= 32 || p.max < p.min {
@@ -93,42 +93,6 @@ func (p *params) law() (aqm.RED, error) {
 	}
 	c.Set()
 	return c, nil
-}
-
-// weight returns the smallest Wlog with which a burst of so many packets, after
-// an idle time, leaves the average at min or below (tc_red_eval_ewma).
-func weight(least, burst, avpkt uint32) (uint8, bool) {
-	room := float64(burst) + 1 - float64(least)/float64(avpkt)
-	if room < 1 {
-		return 0, false
-	}
-	w := 0.5
-	for wlog := uint8(1); wlog < 32; wlog++ {
-		if room <= (1-math.Pow(1-w, float64(burst)))/w {
-			return wlog, true
-		}
-		w /= 2
-	}
-	return 0, false
-}
-
-// decay fills the table of how idle time lets the average fall: as if an average
-// packet left in each of its transmission times (tc_red_eval_idle_damping). tc
-// counts those in ticks of 64 ns, the kernel reads the table in microseconds.
-func decay(wlog uint8, avpkt uint32, rate uint64, table *[256]uint8) (cellLog uint8, ok bool) {
-	xmit := math.Floor(float64(avpkt)/float64(rate)*1e6) * 15.625
-	perTick := -math.Log(1-1/float64(uint64(1)<<wlog)) / xmit
-	longest := 31 / perTick
-	for longest/float64(uint64(1)<<cellLog) >= 512 {
-		if cellLog++; cellLog == 32 {
-			return 0, false
-		}
-	}
-	for i := range table {
-		table[i] = uint8(min(float64(uint64(i)<<cellLog)*perTick, 31))
-	}
-	table[0], table[255] = 0, 31
-	return cellLog, true
 }
 
 // check is what tc refuses by itself.
@@ -145,15 +109,14 @@ func check(v qdisc.Values) error {
 	if err != nil {
 		return nil // the kernel's to say
 	}
-	wlog, ok := weight(p.min, p.burst, p.avpkt)
+	wlog, ok := aqm.REDWeight(p.min, p.burst, p.avpkt)
 	if !ok {
 		return errors.New("RED: failed to calculate EWMA constant.")
 	}
 	if p.max < p.min {
 		return errors.New("RED: failed to calculate probability.")
 	}
-	var table [256]uint8
-	if _, ok := decay(wlog, p.avpkt, p.bandwidth, &table); !ok {
+	if c := (aqm.RED{Wlog: wlog}); !c.Damp(p.avpkt, p.bandwidth) {
 		return errors.New("RED: failed to calculate idle damping table.")
 	}
 	return nil
