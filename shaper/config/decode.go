@@ -34,7 +34,7 @@ type decoder struct {
 // decode parses the document. A mistake in TOML itself is the only one
 // reported: behind it nothing is certain.
 func decode(file string, data []byte) (*decoder, error) {
-	src := strings.TrimPrefix(string(data), "\ufeff")
+	src := strings.TrimLeft(string(data), "\ufeff") // the module takes one more away
 	d := &decoder{file: file, src: src, line: newLines(src)}
 	if i := tooDeep(src); i >= 0 {
 		at := d.line.pos(i)

@@ -21,7 +21,7 @@ func FuzzParseConfig(f *testing.F) {
 		"[[q]]\nx = 1\n[q.sub]\ny = 2\n[[q]]\nx = 3\n[[q.list]]\nz = [1, [2, 3], {a = 1, b.c = 2}]\n",
 		"s = \"\"\"a\n# no comment \\\"\"\"\"\"\"\nl = '''\n[x]\n'''''\nm = [ # comment ]\n 'a', # another\n]\n",
 		"\"a.b\" . 'c d' = { x = \"}\", y = { z = [ ] } }\r\n\"\\u00e9\\n\" = 1979-05-27 07:32:00 # c\r\n",
-		"\ufeffversion = 1\n", "= 1", "[", "a = {", "a = [[[", "x = \"\\", "version = 1\n[link]\nfoo = 1\n",
+		"\ufeffversion = 1\n", "\ufeff\ufeff", "= 1", "[", "a = {", "a = [[[", "x = \"\\", "version = 1\n[link]\nfoo = 1\n",
 	} {
 		f.Add(src)
 	}
@@ -30,7 +30,7 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			checkErrors(t, src, err)
 		}
-		src = strings.TrimPrefix(src, "\ufeff")
+		src = strings.TrimLeft(src, "\ufeff")
 		var root map[string]any
 		meta, err := toml.Decode(src, &root)
 		if err != nil {
