@@ -3,7 +3,6 @@
 package fq
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -209,39 +208,44 @@ func (q *fq) XStats() qdisc.Values {
 	return v
 }
 
+// refusal is tc's, in its words.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 // check is what tc refuses by itself.
 func check(v qdisc.Values) error {
 	if v.Has("priomap") && !v.Has("bands") {
-		return errors.New(`What is "priomap"?`)
+		return refusal(`What is "priomap"?`)
 	}
 	if v.Has("bands") {
 		switch n := v["priomap"].List; {
 		case v.N("bands", 0) != nBands:
-			return errors.New(`"bands" must be 3`)
+			return refusal(`"bands" must be 3`)
 		case !v.Has("priomap"):
-			return errors.New(`"priomap" expected`)
+			return refusal(`"priomap" expected`)
 		case len(n) < priorities:
-			return errors.New("Not enough elements in priomap")
+			return refusal("Not enough elements in priomap")
 		case len(n) > priorities:
-			return fmt.Errorf("What is \"%d\"?", n[priorities])
+			return refusal(fmt.Sprintf("What is \"%d\"?", n[priorities]))
 		}
 		for _, b := range v["priomap"].List {
 			if b >= nBands {
-				return fmt.Errorf("\"priomap\" element %d too big", b)
+				return refusal(fmt.Sprintf("\"priomap\" element %d too big", b))
 			}
 		}
 	}
 	if v.Has("weights") {
 		n := v["weights"].List
 		if len(n) < nBands {
-			return errors.New("Not enough elements in weights")
+			return refusal("Not enough elements in weights")
 		}
 		if len(n) > nBands {
-			return fmt.Errorf("What is \"%d\"?", n[nBands])
+			return refusal(fmt.Sprintf("What is \"%d\"?", n[nBands]))
 		}
 		for _, w := range n {
 			if w < minWeight {
-				return fmt.Errorf("\"weights\" element %d too small", w)
+				return refusal(fmt.Sprintf("\"weights\" element %d too small", w))
 			}
 		}
 	}

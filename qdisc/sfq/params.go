@@ -3,8 +3,6 @@
 package sfq
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"syscall"
 	"time"
@@ -115,6 +113,11 @@ func (q *sfq) Dump() qdisc.Values {
 	return v
 }
 
+// refusal is tc's, in its words.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 // check is what tc refuses by itself, and how it gets what early detection needs
 // from what is given.
 func check(v qdisc.Values) error {
@@ -127,7 +130,7 @@ func check(v qdisc.Values) error {
 	}
 	limit := v.N("redflowlimit", 0)
 	if limit == 0 {
-		return errors.New("Required parameter (limit) is missing")
+		return refusal("Required parameter (limit) is missing")
 	}
 	set := func(name string, n uint64) uint64 {
 		if v.N(name, 0) == 0 {
@@ -140,21 +143,21 @@ func check(v qdisc.Values) error {
 	size := set("avpkt", 1000)
 	burst := set("burst", (2*least+most)/(3*size))
 	if most > limit {
-		return errors.New(`"max" is larger than "limit"`)
+		return refusal(`"max" is larger than "limit"`)
 	}
 	if least >= most {
-		return errors.New(`"min" is not smaller than "max"`)
+		return refusal(`"min" is not smaller than "max"`)
 	}
 	wlog, ok := aqm.REDWeight(uint32(least), uint32(burst), uint32(size))
 	if !ok {
-		return errors.New("SFQ: failed to calculate EWMA constant.")
+		return refusal("SFQ: failed to calculate EWMA constant.")
 	}
 	v.Set("ewma", uint64(wlog))
 	if !v.Has("probability") {
 		v.Set("probability", math.Float64bits(0.02))
 	}
 	if p := math.Float64frombits(v.N("probability", 0)); !(p >= 0 && p <= 1) {
-		return fmt.Errorf("Illegal \"probability\"")
+		return refusal(`Illegal "probability"`)
 	}
 	return nil
 }
