@@ -146,7 +146,7 @@ func missing(args []string) string {
 // Every command of every transcript prints what iproute2 printed, to the byte,
 // and ends with its exit code.
 func TestTranscripts(t *testing.T) {
-	for _, file := range []string{"kinds.txt", "cake.txt", "choke.txt", "hfsc.txt", "htb.txt", "netem.txt", "classes.txt", "queues.txt", "semantics.txt"} {
+	for _, file := range []string{"kinds.txt", "aqm.txt", "cake.txt", "choke.txt", "hfsc.txt", "htb.txt", "netem.txt", "classes.txt", "queues.txt", "semantics.txt"} {
 		for _, s := range readTranscript(t, filepath.Join("testdata", file)) {
 			t.Run(s.name, func(t *testing.T) {
 				m := newMachine(t, "dummy1")
