@@ -69,6 +69,26 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// Of an IPv6 address all of it counts.
+func TestIPv6Hosts(t *testing.T) {
+	for mode, want := range map[string]int{"srchost": 3, "dsthost": 3, "hosts": 5} {
+		s := newSim(t, 8, "besteffort", mode)
+		for _, at := range []int{-1, 8, 23, 24, 39} { // first and last byte of both
+			p := s.udp(0, 0, 0, 100, 0)
+			p.EtherType = 0x86dd
+			b := p.Bytes()[14:54]
+			clear(b)
+			if b[0], b[30] = 0x60, 1; at > 0 {
+				b[at] = 1
+			}
+			s.put(p)
+		}
+		if got := len(s.classes()); got != want {
+			t.Errorf("%s: %d queues, want %d", mode, got, want)
+		}
+	}
+}
+
 // byMark answers with the class that is the packet's mark.
 type byMark struct{}
 

@@ -113,6 +113,9 @@ func auditHeap(t interface {
 		if _, f := q.flow(who); int(f.place) != i+1 {
 			t.Fatalf("place %d holds a flow that believes to be in %d", i, f.place-1)
 		}
+		if i > 0 && q.bytes(h[(i-1)/2]) < q.bytes(who) {
+			t.Fatalf("the queue in place %d is longer than the one above it", i)
+		}
 	}
 }
 

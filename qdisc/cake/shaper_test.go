@@ -268,6 +268,30 @@ func TestSizesSeen(t *testing.T) {
 	check(500, 500, 500, 500)
 }
 
+// Delays are averaged: the peak goes up by a quarter of the way and down by 1/256, the
+// base the other way round, the average by 1/256 both ways.
+func TestDelaysSeen(t *testing.T) {
+	s := newSim(t, 4, "besteffort")
+	want := func(peak, avg, base time.Duration) {
+		t.Helper()
+		for key, want := range map[string]time.Duration{"peak_delay_us": peak, "avg_delay_us": avg, "base_delay_us": base} {
+			if got := time.Duration(s.tin(0)[key].N); got != want.Truncate(time.Microsecond) {
+				t.Errorf("%s %v, want %v", key, got, want)
+			}
+		}
+	}
+	wait := func(d time.Duration) {
+		s.put(s.udp(1, 1, 1, 100, 0))
+		s.ctx.Now += d
+		s.next().Free()
+	}
+	const ms = time.Millisecond
+	wait(256 * ms)
+	want(64*ms, 1*ms, 1*ms)
+	wait(0)
+	want(64*ms-250*time.Microsecond, 1*ms-3906*time.Nanosecond, 750*time.Microsecond)
+}
+
 // With ingress a queue is allowed two frames for each busy flow, for they share the
 // bottleneck where it really stands.
 func TestIngressAllowsTwoFramesAFlow(t *testing.T) {
