@@ -303,21 +303,30 @@ func (q *htb) charge(now time.Duration, leaf, from int32, n uint32) {
 		c.ctokens = max(min(c.ctokens+d, c.cbuffer)-c.ccost.of(w), poorest)
 		c.settled = now
 
-		if m, delay := c.modeIn(0, q.hysteresis); m != c.mode {
-			t := q.tierOf(c)
-			if c.mode != canSend {
-				t.forget(i)
-			}
-			q.setMode(c, m)
-			if m != canSend {
-				t.waitFor(i, now, delay)
-			}
+		if c.mode != canSend || c.tokens|c.ctokens < 0 {
+			q.judge(i, c, now)
 		}
 		if i != leaf {
 			c.packets++
 			c.bytes += uint64(n)
 		}
 		i = c.parent
+	}
+}
+
+// judge gives a class that was charged the mode that it can have now.
+func (q *htb) judge(i int32, c *class, now time.Duration) {
+	m, delay := c.modeIn(0, q.hysteresis)
+	if m == c.mode {
+		return
+	}
+	t := q.tierOf(c)
+	if c.mode != canSend {
+		t.forget(i)
+	}
+	q.setMode(c, m)
+	if m != canSend {
+		t.waitFor(i, now, delay)
 	}
 }
 
