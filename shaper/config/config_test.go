@@ -185,6 +185,34 @@ func TestTheSampleParses(t *testing.T) {
 	}
 }
 
+// "What is not set has the value shown here, unless the line says otherwise."
+func TestTheSampleShowsTheDefaults(t *testing.T) {
+	sample, err := os.ReadFile(filepath.FromSlash("../../etc/sluice.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	lines := strings.Split(string(sample), "\n")
+	for i, line := range lines {
+		setting, ok := strings.CutPrefix(line, "# ")
+		if ok && strings.Contains(setting, " = ") && !strings.Contains(setting, "not set:") {
+			lines[i] = setting
+			shown++
+		}
+	}
+	is, err := config.Parse("uncommented.toml", []byte(strings.Join(lines, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("sluice.toml", sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Equal(is) || shown == 0 {
+		t.Errorf("with %d lines uncommented %+v, as it is %+v", shown, is, c)
+	}
+}
+
 func TestAFileThatIsNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.toml")
 	_, err := config.Load(path)

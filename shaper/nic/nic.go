@@ -1,5 +1,5 @@
 // Package nic says what a port is: one network attachment and its raw queues.
-// The drivers are packages below this one: afpacket, tap, mem, pcap (and afxdp).
+// The drivers are packages below this one: afpacket, tap, mem, pcap.
 package nic
 
 import (
