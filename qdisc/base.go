@@ -182,26 +182,35 @@ func (c *Child) NextAt() time.Duration {
 	return c.q.NextAt()
 }
 
+// counts is what a parent's counters follow.
+type counts struct {
+	qlen, backlog int
+	drops         uint64
+}
+
+func (b *Base) counts() counts { return counts{b.qlen, b.backlog, b.Drops} }
+
+// follow moves b's counters by what child's have changed since they were before.
+func (b *Base) follow(child *Base, before counts) {
+	b.qlen += child.qlen - before.qlen
+	b.backlog += child.backlog - before.backlog
+	b.Drops += child.Drops - before.drops
+}
+
 // Enqueue gives p to the child. What the child dropped, p or another packet,
 // counts as dropped in the parent too.
 func (c *Child) Enqueue(ctx *Context, parent *Base, p *Packet) Verdict {
-	b := c.b
-	n, bytes, drops := b.qlen, b.backlog, b.Drops
+	before := c.b.counts()
 	v := c.q.Enqueue(ctx, p)
-	parent.qlen += b.qlen - n
-	parent.backlog += b.backlog - bytes
-	parent.Drops += b.Drops - drops
+	parent.follow(c.b, before)
 	return v
 }
 
 // Dequeue takes a packet from the child and counts it as sent by the parent.
 func (c *Child) Dequeue(ctx *Context, parent *Base) *Packet {
-	b := c.b
-	n, bytes, drops := b.qlen, b.backlog, b.Drops
+	before := c.b.counts()
 	p := c.q.Dequeue(ctx)
-	parent.qlen += b.qlen - n
-	parent.backlog += b.backlog - bytes
-	parent.Drops += b.Drops - drops
+	parent.follow(c.b, before)
 	if p != nil {
 		parent.Bytes += uint64(p.PktLen)
 		parent.Packets++
@@ -211,23 +220,17 @@ func (c *Child) Dequeue(ctx *Context, parent *Base) *Packet {
 
 // Peek shows the child's next packet. A child may drop while it looks.
 func (c *Child) Peek(ctx *Context, parent *Base) *Packet {
-	b := c.b
-	n, bytes, drops := b.qlen, b.backlog, b.Drops
+	before := c.b.counts()
 	p := c.q.Peek(ctx)
-	parent.qlen += b.qlen - n
-	parent.backlog += b.backlog - bytes
-	parent.Drops += b.Drops - drops
+	parent.follow(c.b, before)
 	return p
 }
 
 // Shed asks the child to give up at least one and at most n packets.
 func (c *Child) Shed(ctx *Context, parent *Base, n int) int {
-	b := c.b
-	qlen, bytes, drops := b.qlen, b.backlog, b.Drops
+	before := c.b.counts()
 	got := c.q.Shed(ctx, n)
-	parent.qlen += b.qlen - qlen
-	parent.backlog += b.backlog - bytes
-	parent.Drops += b.Drops - drops
+	parent.follow(c.b, before)
 	return got
 }
 
