@@ -139,3 +139,60 @@ func TestBQLLearnsAsFromSinglePackets(t *testing.T) {
 		t.Error("it has learned nothing")
 	}
 }
+
+// curious knows whether it was asked since it became empty.
+type curious struct {
+	dequeuetest.Queue
+	asked   bool
+	unasked int // packets that came before it was
+}
+
+func (q *curious) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
+	if q.Len() == 0 && !q.asked {
+		q.unasked++
+	}
+	return q.Queue.Enqueue(ctx, p)
+}
+
+func (q *curious) Dequeue(ctx *qdisc.Context) *qdisc.Packet {
+	p := q.Queue.Dequeue(ctx)
+	q.asked = p == nil
+	return p
+}
+
+// A root that became empty is asked once more, as the kernel's loop does: at once
+// while the queue is open, and when it was stopped then, before the next packet.
+func TestAnEmptyRootIsAskedOnceMore(t *testing.T) {
+	for _, quota := range []int{1, 64} {
+		rig := dequeuetest.NewRig(64)
+		d := &dequeuetest.Driver{Size: 3, Kind: dequeue.CompleteDevice}
+		dev := rig.AddDevice("tx", d, dequeue.TxqConfig{MinLimit: 100000})
+		q := &curious{asked: true}
+		r := dequeue.NewRunner(dequeue.RunnerConfig{Root: q, Txqs: []*dequeue.Txq{dev.Txq}, Scheduler: &rig.Sched, Quota: quota})
+		send := func(n int) {
+			var burst qdisc.List
+			for range n {
+				p := rig.Ctx.Pool.Get()
+				p.SetLen(100)
+				burst.Push(p)
+			}
+			r.Submit(rig.Ctx, &burst)
+			rig.Turn()
+			rig.Turn()
+		}
+		send(2)
+		if !q.asked {
+			t.Errorf("quota %d: not asked although the queue is open", quota)
+		}
+		send(1) // fills the ring: the queue stops
+		if !dev.Txq.Stopped() || q.asked {
+			t.Errorf("quota %d: stopped %v, asked %v", quota, dev.Txq.Stopped(), q.asked)
+		}
+		d.Complete(3)
+		rig.Turn()
+		send(2)
+		if q.unasked != 0 {
+			t.Errorf("quota %d: a packet came before it was asked", quota)
+		}
+	}
+}
