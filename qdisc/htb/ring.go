@@ -77,14 +77,10 @@ func (r *ring) next(i int32) int32 {
 	return i
 }
 
-// look returns the member that the pointer stands on, or would go on from; end
-// when there is none up to the end.
-func (r *ring) look() int32 {
-	c := r.cursor
-	if w := int(c >> 6); w < len(r.bits) && r.bits[w]>>(c&63)&1 != 0 {
-		return c
-	}
-	return r.next(c)
+// stands says whether the pointer stands on a member.
+func (r *ring) stands() bool {
+	w := uint(r.cursor) >> 6
+	return w < uint(len(r.bits)) && r.bits[w]>>(r.cursor&63)&1 != 0
 }
 
 // advance moves the pointer to the member behind the one it stands on.
