@@ -95,6 +95,9 @@ func (p *params) law() (aqm.RED, error) {
 	return c, nil
 }
 
+// failed is tc's refusal of parameters that something cannot be derived from.
+func failed(what string) error { return errors.New("RED: failed to calculate " + what + ".") }
+
 // check is what tc refuses by itself.
 func check(v qdisc.Values) error {
 	for _, name := range []string{"limit", "avpkt"} {
@@ -103,7 +106,7 @@ func check(v qdisc.Values) error {
 		}
 	}
 	if p := math.Float64frombits(v.N("probability", 0)); !(p >= 0 && p <= 1) {
-		return errors.New(`Illegal "probability"`)
+		return fmt.Errorf("%s %q", "Illegal", "probability")
 	}
 	p, err := with(v)
 	if err != nil {
@@ -111,13 +114,13 @@ func check(v qdisc.Values) error {
 	}
 	wlog, ok := aqm.REDWeight(p.min, p.burst, p.avpkt)
 	if !ok {
-		return errors.New("RED: failed to calculate EWMA constant.")
+		return failed("EWMA constant")
 	}
 	if p.max < p.min {
-		return errors.New("RED: failed to calculate probability.")
+		return failed("probability")
 	}
 	if c := (aqm.RED{Wlog: wlog}); !c.Damp(p.avpkt, p.bandwidth) {
-		return errors.New("RED: failed to calculate idle damping table.")
+		return failed("idle damping table")
 	}
 	return nil
 }

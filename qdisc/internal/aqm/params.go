@@ -3,7 +3,6 @@
 package aqm
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -47,10 +46,13 @@ func selector(word string) (value, mask uint8, err error) {
 	x, err1 := strconv.ParseUint(strings.TrimPrefix(a, "0x"), 16, 8)
 	y, err2 := strconv.ParseUint(strings.TrimPrefix(b, "0x"), 16, 8)
 	if err1 != nil || err2 != nil {
-		return 0, 0, errors.New(`Illegal "ce_threshold_selector"`)
+		return 0, 0, illegal("ce_threshold_selector")
 	}
 	return uint8(x), uint8(y), nil
 }
+
+// illegal is tc's refusal of a value.
+func illegal(name string) error { return fmt.Errorf("%s %q", "Illegal", name) }
 
 // CheckCoDel is what tc refuses of v.
 func CheckCoDel(v qdisc.Values) error {

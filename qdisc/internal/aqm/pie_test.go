@@ -11,7 +11,8 @@ import (
 
 // reference is PIE's probability in floating point, as RFC 8033 §4.2 has it.
 type reference struct {
-	prob, delay, old float64 // seconds
+	prob float64
+	old  float64 // delay, seconds
 }
 
 func (r *reference) update(delay float64, backlog bool) {

@@ -3,7 +3,6 @@
 package aqm
 
 import (
-	"errors"
 	"time"
 
 	"sluice/qdisc"
@@ -46,7 +45,7 @@ func (p PIEParams) With(v qdisc.Values) PIEParams {
 func CheckPIE(v qdisc.Values) error {
 	for _, name := range []string{"alpha", "beta"} {
 		if v.N(name, 0) > 32 {
-			return errors.New(`Illegal "` + name + `"`)
+			return illegal(name)
 		}
 	}
 	return nil
