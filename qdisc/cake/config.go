@@ -291,11 +291,11 @@ func check(v qdisc.Values) error {
 }
 
 // one returns the parameters of a group of words, of which the last one given
-// holds. Only those within shown are printed.
-func one(doc string, show qdisc.Show, words []string) []qdisc.Param {
+// holds, with what each means.
+func one(words []string, docs ...string) []qdisc.Param {
 	var all []qdisc.Param
-	for _, w := range words {
-		all = append(all, qdisc.Param{Name: w, Unit: qdisc.Flag, Show: show, Doc: doc, Apply: func(v qdisc.Values) {
+	for i, w := range words {
+		all = append(all, qdisc.Param{Name: w, Unit: qdisc.Flag, Show: qdisc.TextOnly, Doc: docs[i], Apply: func(v qdisc.Values) {
 			for _, other := range words {
 				delete(v, other)
 			}
@@ -360,20 +360,24 @@ func parameters() []qdisc.Param {
 		qdisc.Param{Name: "autorate-ingress", Unit: qdisc.Flag, Show: qdisc.TextOnly,
 			Doc: "follow the rate of what arrives"})
 	json("autorate", qdisc.Word)
-	add(one("tins by DSCP", qdisc.TextOnly, tinWords)...)
+	add(one(tinWords, "three tins by DSCP: bulk, the rest, voice (the default)", "four: bulk, the rest, video, voice",
+		"eight by DSCP", "a single tin", "eight by the upper three bits of the TOS byte")...)
 	all[slices.Index(tinWords, "diffserv4")+len(all)-len(tinWords)].Aliases = []string{"diffserv"}
 	json("diffserv", qdisc.Word)
-	add(one("what is kept apart", qdisc.TextOnly, flowWords)...)
+	add(one(flowWords, "one queue for all", "a queue for each source host", "a queue for each destination host",
+		"a queue for each pair of hosts", "a queue for each flow", "fair between source hosts, then their flows",
+		"fair between destination hosts, then their flows", "fair between hosts at both ends, then flows (the default)")...)
 	json("flowmode", qdisc.Word)
-	add(one("taken and shown; there is no connection tracking to ask", qdisc.TextOnly, natWords)...)
+	add(one(natWords, "use the addresses in the packet", "taken, without effect: there is no connection tracking to ask")...)
 	json("nat", qdisc.Flag)
-	add(one("clear the DSCP once it is read", qdisc.TextOnly, washWords)...)
+	add(one(washWords, "leave the DSCP", "clear the DSCP once it is read")...)
 	json("wash", qdisc.Flag)
-	add(one("we stand behind the bottleneck", qdisc.TextOnly, ingressWords)...)
+	add(one(ingressWords, "we are the bottleneck", "we stand behind it: what is dropped here has taken its time there")...)
 	json("ingress", qdisc.Flag)
-	add(one("drop acknowledgements that later ones repeat", qdisc.TextOnly, ackWords)...)
+	add(one(ackWords, "leave acknowledgements alone", "drop acknowledgements that two later ones repeat",
+		"drop acknowledgements that the next one repeats")...)
 	json("ack-filter", qdisc.Word)
-	add(one("taken and shown; a packet is always one frame", qdisc.TextOnly, gsoWords)...)
+	add(one(gsoWords, "taken, without effect: a packet is always one frame", "taken; it is always so")...)
 	json("split_gso", qdisc.Flag)
 	add(qdisc.Param{Name: "rtt", Unit: qdisc.Time, Default: "100ms", Doc: "a normal round trip; the AQM's target is a twentieth"})
 	for _, r := range rtts {
@@ -385,7 +389,7 @@ func parameters() []qdisc.Param {
 			v.Set("overhead", 0).Set("raw", 1)
 		}})
 	json("raw", qdisc.Flag)
-	add(one("how the link cuts packets: cells of 48 in 53, 64 in 65, not at all", qdisc.TextOnly, linkWords)...)
+	add(one(linkWords, "the link does not cut packets", "it does, into cells of 53 bytes for 48", "it takes 65 bytes for 64")...)
 	json("atm", qdisc.Word)
 	add(qdisc.Param{Name: "overhead", Unit: qdisc.Signed,
 		Doc: "bytes that the link adds to each packet, counted from the network header on"})
