@@ -1,3 +1,5 @@
+// Packet path, except String.
+
 package qdisc
 
 import "fmt"

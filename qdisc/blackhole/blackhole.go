@@ -1,3 +1,5 @@
+// Packet path, except Kind.
+
 // Package blackhole is blackhole: it drops every packet (net/sched/sch_blackhole.c).
 //
 // It takes no parameters. Below a class it makes the class a sink, and its drop

@@ -1,3 +1,5 @@
+// Packet path, except Kind.
+
 // Package noqueue is noqueue: the statement that an interface has no queue
 // (net/sched/sch_generic.c).
 //

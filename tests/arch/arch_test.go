@@ -123,6 +123,7 @@ func TestRulesComplain(t *testing.T) {
 
 		{path, "shaper/x.go", packet + `func f() { go f() }`, []string{"starts a goroutine"}},
 		{path, "shaper/x.go", packet + `func f() { defer f() }`, []string{"defers"}},
+		{path, "shaper/x.go", "//go:build linux\n\n" + packet + `func f() { defer f() }`, []string{"defers"}},
 		{path, "shaper/x.go", packet + `func f() { select {} }`, []string{"selects"}},
 		{path, "shaper/x.go", packet + `type t struct { c chan int }`, []string{"has a channel"}},
 		{path, "shaper/x.go", packet + `var m map[int]*int`, []string{"map of pointers"}},

@@ -179,17 +179,20 @@ func CheckRaw(pkgs []*Package) (bad []string) {
 	return bad
 }
 
+// packetPath finds the mark of a file, which only a build constraint may precede.
+var packetPath = regexp.MustCompile(`^(?://go:build .*\n\n)?// Packet path(.*)`)
+
 // CheckPacketPath complains about what is not plain in files that say in their
 // first line that they are packet path. "// Packet path, except A and B." takes
 // the functions A and B out, and what only they need to import.
 func CheckPacketPath(pkgs []*Package) (bad []string) {
 	for _, p := range pkgs {
 		for _, f := range p.Files {
-			first, _, _ := strings.Cut(string(f.Src), "\n")
-			says, ok := strings.CutPrefix(first, "// Packet path")
-			if !ok || f.Test() {
+			mark := packetPath.FindSubmatch(f.Src)
+			if mark == nil || f.Test() {
 				continue
 			}
+			says := string(mark[1])
 			if says == "." {
 				f.Imports(func(imp string, at token.Pos) {
 					if match(imp, "fmt", "log/...", "sync/...", "errors") {

@@ -1,3 +1,5 @@
+// Packet path.
+
 // Package rate is the arithmetic of rates that the shapers share: how long a
 // packet occupies a link of some rate, how many bytes fit a time, and token
 // buckets that lose nothing to rounding.
