@@ -123,6 +123,13 @@ type Walker interface {
 	Walk(f func(Class) bool)
 }
 
+// Finder is a discipline that finds one of many classes without a look at the
+// others (Qdisc_class_ops.find). A Walk does as well for who has a few.
+type Finder interface {
+	// Find returns the child of a class, nil when it has none of its own.
+	Find(id ClassID) (leaf Qdisc, ok bool)
+}
+
 // Classful is a discipline with children.
 type Classful interface {
 	Walker

@@ -223,6 +223,15 @@ func (q *drr) Graft(ctx *qdisc.Context, id qdisc.ClassID, child qdisc.Qdisc) (qd
 	return q.round.Graft(ctx, &q.Base, i, child), nil
 }
 
+// Find finds a class without a look at the others.
+func (q *drr) Find(id qdisc.ClassID) (leaf qdisc.Qdisc, ok bool) {
+	i, err := q.find(id)
+	if err != nil {
+		return nil, false
+	}
+	return q.round.Members[i].Qdisc(), true
+}
+
 // Walk shows the classes. Bytes and packets are their own, the rest their
 // qdisc's.
 func (q *drr) Walk(f func(qdisc.Class) bool) {

@@ -22,7 +22,7 @@ func (t *Tree) Class(ctx *qdisc.Context, r Request) error {
 	if r.Kind != "" && r.Kind != t.nodes[at.q].kind.Name {
 		return errno(syscall.EINVAL)
 	}
-	exists := classOf(at.q, id) != nil
+	_, exists := classOf(at.q, id)
 	switch {
 	case !exists && !r.Op.creates():
 		return errno(syscall.ENOENT)
@@ -104,8 +104,10 @@ func (t *Tree) Attach(parent qdisc.ClassID, c qdisc.Classifier) error {
 	if !ok {
 		return qdisc.Refuse(syscall.EOPNOTSUPP, "Class doesn't support blocks")
 	}
-	if class != 0 && classOf(at.q, class) == nil {
-		return qdisc.Refuse(syscall.ENOENT, "Specified class doesn't exist")
+	if class != 0 {
+		if _, exists := classOf(at.q, class); !exists {
+			return qdisc.Refuse(syscall.ENOENT, "Specified class doesn't exist")
+		}
 	}
 	return f.SetClassifier(class, c)
 }

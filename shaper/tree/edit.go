@@ -117,13 +117,13 @@ func (t *Tree) slot(parent qdisc.ClassID, noParent string) (*slot, error) {
 	if _, ok := p.q.(qdisc.Classful); !ok {
 		return nil, qdisc.Refuse(syscall.EOPNOTSUPP, "Parent qdisc is not classful")
 	}
-	c := classOf(p.q, parent)
-	if c == nil {
+	leaf, ok := classOf(p.q, parent)
+	if !ok {
 		return nil, qdisc.Refuse(syscall.ENOENT, "Specified class not found")
 	}
 	s := &slot{parent: p, class: parent}
-	if c.Leaf != nil {
-		s.child = place{c.Leaf, parent, extend(p.path, parent, c.Leaf)}
+	if leaf != nil {
+		s.child = place{leaf, parent, extend(p.path, parent, leaf)}
 	}
 	return s, nil
 }
@@ -188,7 +188,7 @@ func (t *Tree) create(ctx *qdisc.Context, s *slot, r Request, empty bool) error 
 		return err
 	}
 	if s.parent == nil {
-		t.nodes[q] = node{kind, handle}
+		t.nodes[q] = node{kind: kind, handle: handle}
 		t.install(ctx, q)
 		return nil
 	}
@@ -196,13 +196,13 @@ func (t *Tree) create(ctx *qdisc.Context, s *slot, r Request, empty bool) error 
 		t.forget()
 		return qdisc.Refuse(syscall.EINVAL, "Cannot assign noqueue to a class")
 	}
-	return t.graft(ctx, s, q, node{kind, handle})
+	return t.graft(ctx, s, q, node{kind, handle, s.parent.q, s.class})
 }
 
 // graft makes q, or the default child when q is nil, the child of a class.
 func (t *Tree) graft(ctx *qdisc.Context, s *slot, q qdisc.Qdisc, n node) error {
 	if q != nil {
-		t.nodes[q] = n
+		t.nodes[q], t.handles[n.handle] = n, q
 	}
 	err := qdisc.Edit(s.parent.path, func() error {
 		_, err := s.parent.q.(qdisc.Classful).Graft(ctx, s.class, q)

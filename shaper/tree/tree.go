@@ -91,13 +91,18 @@ type Tree struct {
 	root qdisc.Qdisc
 
 	// nodes is what a qdisc does not know of itself. Default children are in it
-	// too, with handle 0: their constructors pass through here.
-	nodes map[qdisc.Qdisc]node
+	// too, with handle 0: their constructors pass through here. Some have left the
+	// tree and are still in it, until forget sweeps.
+	nodes   map[qdisc.Qdisc]node
+	handles map[uint32]qdisc.Qdisc // the last one with each handle
+	swept   int                    // nodes after the last sweep
 }
 
 type node struct {
 	kind   *qdisc.Kind
 	handle uint32
+	parent qdisc.Qdisc   // of one with a handle: what it is the child of, nil at the root,
+	class  qdisc.ClassID // and by which class
 }
 
 // New makes a tree with the default root, and installs it.
@@ -105,7 +110,7 @@ func New(cfg Config) (*Tree, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Tree{cfg: cfg, nodes: map[qdisc.Qdisc]node{}}
+	t := &Tree{cfg: cfg, nodes: map[qdisc.Qdisc]node{}, handles: map[uint32]qdisc.Qdisc{}}
 	t.installDefault(nil)
 	return t, nil
 }
@@ -170,29 +175,47 @@ func classes(q qdisc.Qdisc) []qdisc.Class {
 	return all
 }
 
-func classOf(q qdisc.Qdisc, id qdisc.ClassID) *qdisc.Class {
-	for _, c := range classes(q) {
-		if c.ID == id {
-			return &c
-		}
+// classOf finds a class of q and its child.
+func classOf(q qdisc.Qdisc, id qdisc.ClassID) (leaf qdisc.Qdisc, ok bool) {
+	if f, finds := q.(qdisc.Finder); finds {
+		return f.Find(id)
 	}
-	return nil
+	if parent, walks := q.(qdisc.Walker); walks {
+		parent.Walk(func(c qdisc.Class) bool {
+			leaf, ok = c.Leaf, c.ID == id
+			return !ok
+		})
+	}
+	return leaf, ok
 }
 
 // find returns the place of the qdisc with a handle, nil when there is none.
 // Handle 0 names nothing.
 func (t *Tree) find(major uint32) *place {
-	if major == 0 {
+	if q, known := t.handles[major]; known {
+		return t.place(q)
+	}
+	return nil
+}
+
+// place returns where a qdisc with a handle stands, nil when it has left the
+// tree. It asks upwards, so that an edit costs the same in a tree of any width.
+func (t *Tree) place(q qdisc.Qdisc) *place {
+	if q == t.root {
+		return &place{q, Root, []qdisc.Step{{Qdisc: q}}}
+	}
+	n := t.nodes[q]
+	if n.parent == nil {
 		return nil
 	}
-	var found *place
-	t.walk(func(at place) bool {
-		if t.nodes[at.q].handle == major {
-			found = &at
-		}
-		return found == nil
-	})
-	return found
+	up := t.place(n.parent)
+	if up == nil {
+		return nil
+	}
+	if leaf, ok := classOf(n.parent, n.class); !ok || leaf != q {
+		return nil
+	}
+	return &place{q, n.class, extend(up.path, n.class, q)}
 }
 
 // env is the port as a constructor sees it, with default children that the tree
@@ -216,14 +239,26 @@ func (t *Tree) noted(kind string, make func(int) qdisc.Qdisc) func(int) qdisc.Qd
 	}
 }
 
-// forget drops the nodes of qdiscs that are no longer in the tree.
+// forget sweeps when half of the nodes may be of qdiscs that have left the tree.
 func (t *Tree) forget() {
+	if len(t.nodes) > 2*t.swept+16 {
+		t.sweep()
+	}
+}
+
+// sweep drops the nodes of qdiscs that are no longer in the tree.
+func (t *Tree) sweep() {
 	kept := make(map[qdisc.Qdisc]node, len(t.nodes))
+	clear(t.handles)
 	t.walk(func(at place) bool {
-		kept[at.q] = t.nodes[at.q]
+		n := t.nodes[at.q]
+		kept[at.q] = n
+		if n.handle != 0 {
+			t.handles[n.handle] = at.q
+		}
 		return true
 	})
-	t.nodes = kept
+	t.nodes, t.swept = kept, len(kept)
 }
 
 func (t *Tree) installDefault(ctx *qdisc.Context) {
@@ -235,5 +270,5 @@ func (t *Tree) installDefault(ctx *qdisc.Context) {
 func (t *Tree) install(ctx *qdisc.Context, q qdisc.Qdisc) {
 	t.cfg.Install(ctx, q)
 	t.root = q
-	t.forget()
+	t.sweep()
 }
