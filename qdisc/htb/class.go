@@ -138,6 +138,15 @@ func (q *htb) find(id qdisc.ClassID) (int32, error) {
 	return i, nil
 }
 
+// Find returns a leaf's qdisc, nil for an inner class.
+func (q *htb) Find(id qdisc.ClassID) (leaf qdisc.Qdisc, ok bool) {
+	i := q.table.Find(id)
+	if i == none {
+		return nil, false
+	}
+	return q.classes[i].child.Qdisc(), true
+}
+
 // AddClass makes a leaf below parent; below the qdisc when there is no such
 // class. A parent that was a leaf becomes an inner class, and what waits in it is
 // dropped.

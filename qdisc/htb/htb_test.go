@@ -155,7 +155,6 @@ func TestConformance(t *testing.T) {
 	}
 	for name, v := range map[string]qdisc.Values{
 		"default":    values("default", 2, "direct_qlen", 4),
-		"direct":     values("direct_qlen", 4),
 		"hysteresis": values("default", 2, "hysteresis", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +206,20 @@ func TestErrorsAreTheKernels(t *testing.T) {
 	} {
 		if !errors.Is(c.err, c.want) || c.text != "operation not supported" && c.err.Error() != c.text {
 			t.Errorf("%s: %v, want %q", c.what, c.err, c.text)
+		}
+	}
+}
+
+// A class is found with its child, an inner one without.
+func TestFind(t *testing.T) {
+	ctx := newContext(t, 1)
+	q := build(t, nil)
+	add(t, ctx, q, 0, 1, "rate", 1000)
+	add(t, ctx, q, 1, 2, "rate", 1000)
+	for minor, want := range map[uint32]struct{ there, leaf bool }{1: {true, false}, 2: {true, true}, 3: {}} {
+		leaf, ok := q.(qdisc.Finder).Find(id(minor))
+		if ok != want.there || (leaf != nil) != want.leaf || leaf != class(q, minor).Leaf {
+			t.Errorf("class %d: %v, %v", minor, leaf, ok)
 		}
 	}
 }

@@ -97,6 +97,7 @@ TC HTB version 3.3`
 var (
 	_ qdisc.Dumper       = (*htb)(nil)
 	_ qdisc.Filtered     = (*htb)(nil)
+	_ qdisc.Finder       = (*htb)(nil)
 	_ qdisc.ClassEditor  = (*htb)(nil)
 	_ qdisc.QlenNotifier = (*htb)(nil)
 	_ qdisc.Warner       = (*htb)(nil)
