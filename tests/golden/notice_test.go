@@ -61,6 +61,10 @@ func TestReplayNoticesADifference(t *testing.T) {
 			s := stats(tr)
 			s.ClassText = strings.Replace(s.ClassText, "quantum", "Quantum", 1)
 		}, "tc -s class"},
+		{"bucket", "t_htb_8m", func(tr *trace) {
+			s := stats(tr).ClassJSON[0].(map[string]any)["stats"].(map[string]any)
+			s["tokens"] = s["tokens"].(float64) + 5000
+		}, "-j class"},
 		{"answer", "prio_leaf_limits", func(tr *trace) { tr.Setup[0].RC = 2 }, "exit 0"},
 		{"left over", "tbf_limit", func(tr *trace) { tr.FinalQlen++ }, "queued at the end"},
 		{"lost", "tbf_limit", func(tr *trace) { tr.NotDeparted = tr.NotDeparted[1:] }, "not departed"},
