@@ -58,7 +58,7 @@ func opError(op, dev, kind string, err error) error {
 		return nil
 	}
 	e := &OpError{Op: op, Dev: dev, Kind: kind, Err: err}
-	e.Err, e.ExtAck = plain(err)
+	e.ExtAck, e.Err = plain(err)
 	for _, known := range []struct{ errno, sentinel error }{
 		{syscall.EPERM, ErrPermission},
 		{syscall.EACCES, ErrPermission},
@@ -84,9 +84,9 @@ func noSuchLink(name string) error {
 	return fmt.Errorf("%w: %q; `ip link` lists the ones there are", ErrNoSuchLink, name)
 }
 
-// plain takes off the libraries' wrapping, which says how netlink works rather
-// than what was wrong, and returns the kernel's explanation beside.
-func plain(err error) (inner error, extack string) {
+// plain returns the kernel's explanation, and err without the libraries'
+// wrapping, which says how netlink works rather than what was wrong.
+func plain(err error) (extack string, inner error) {
 	var op *netlink.OpError
 	if errors.As(err, &op) {
 		err, extack = op.Err, op.Message
@@ -95,5 +95,5 @@ func plain(err error) (inner error, extack string) {
 	if errors.As(err, &sys) {
 		err = sys.Err
 	}
-	return err, extack
+	return extack, err
 }
