@@ -2,10 +2,7 @@
 
 package netem
 
-import (
-	"math"
-	"sync"
-)
+import "math"
 
 // lossState is where a loss model stands. The zero state is the good one.
 type lossState uint8
@@ -90,17 +87,14 @@ const scale = 8192
 // tableSize is how many equally probable values a table has.
 const tableSize = 4096
 
-// Tables have mean 0 and deviation 1 before they are cut at ±4: entry i is the
-// value below which a part (i + ½) / tableSize of the distribution lies.
-var (
-	normal       = sync.OnceValue(func() []int16 { return newTable(normalAt) })
-	pareto       = sync.OnceValue(func() []int16 { return newTable(paretoAt) })
-	paretonormal = sync.OnceValue(func() []int16 { return newTable(paretonormalAt) })
-)
-
-// tables are the distributions by their names; uniform needs no table.
+// tables make the distributions by their names; uniform needs none. They have
+// mean 0 and deviation 1 before they are cut at ±4: entry i is the value below
+// which a part (i + ½) / tableSize of the distribution lies.
 var tables = map[string]func() []int16{
-	"uniform": func() []int16 { return nil }, "normal": normal, "pareto": pareto, "paretonormal": paretonormal,
+	"uniform":      func() []int16 { return nil },
+	"normal":       func() []int16 { return newTable(normalAt) },
+	"pareto":       func() []int16 { return newTable(paretoAt) },
+	"paretonormal": func() []int16 { return newTable(paretonormalAt) },
 }
 
 func newTable(at func(part float64) float64) []int16 {
@@ -133,13 +127,14 @@ func paretonormalAt(part float64) float64 {
 		}
 		return 0.25*n + 0.75*p
 	}
-	lo, hi := -5.0, 50.0
-	for range 60 {
-		if mid := (lo + hi) / 2; below(mid) < part {
-			lo = mid
+	// To the grain of the table, and no further than it reaches.
+	lo, hi := -math.MaxInt16, math.MaxInt16
+	for lo < hi {
+		if mid := (lo + hi) >> 1; below(float64(mid)/scale) < part {
+			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	return lo
+	return float64(lo) / scale
 }
