@@ -355,25 +355,31 @@ func (s *sched) deactivate(i int32) {
 	s.unqueue(i)
 	index := a.group
 	g := &s.groups[index]
-	bit := uint32(1) << index
 	switch {
 	case g.full == 0:
-		s.remove(index, ir, eb, ib)
-		if s.sets[er]&bit != 0 && s.sets[er] < bit<<1 {
-			// It was the last of the ready ones. Those it kept back are below
-			// it, down to the ready one before it.
-			groups := ^uint32(0)
-			if below := s.sets[er] & (bit - 1); below != 0 {
-				groups <<= bits.Len32(below) - 1
-			}
-			s.move(groups, eb, er)
-			s.move(groups, ib, ir)
-		}
-		s.remove(index, er)
+		s.remove(index, er, ir, eb, ib)
+		s.unblockAll()
 	case g.slots[g.front] == none:
 		if start := s.advance(g); start != g.start {
 			s.remove(index, er, ir, eb, ib)
 			s.place(index, start)
+			s.unblockAll()
+		}
+	}
+}
+
+// unblockAll moves the groups that no ready one keeps back any more, now that one
+// went or will finish later. The kernel leaves some of them blocked until another
+// group has been served.
+func (s *sched) unblockAll() {
+	for blocked := s.sets[eb] | s.sets[ib]; blocked != 0; {
+		index := bits.Len32(blocked) - 1 // from above, as they may keep back those below
+		bit := uint32(1) << index
+		blocked &^= bit
+		above := s.sets[er] >> index << index
+		if above == 0 || !after(s.groups[index].finish, s.groups[bits.TrailingZeros32(above)].finish) {
+			s.move(bit, eb, er)
+			s.move(bit, ib, ir)
 		}
 	}
 }
