@@ -130,18 +130,20 @@ func (e *Engine) Run(ctx context.Context) error {
 	return errors.Join(err, e.Close())
 }
 
-// drain stops receiving and waits until the queues are empty.
+// drain stops receiving and waits until the queues are empty, those of the
+// devices too: what a ring holds when it is taken away is lost.
 func (e *Engine) drain() {
 	if e.worker.Do(func(*qdisc.Context) { e.worker.Unplug() }) != nil {
 		return
 	}
-	queued := 0
+	queued, inflight := 0, 0
 	for end := time.Now().Add(drainTime); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if e.worker.Do(func(*qdisc.Context) { queued = e.worker.Queued() }) != nil || queued == 0 {
+		err := e.worker.Do(func(*qdisc.Context) { queued, inflight = e.worker.Queued(), e.worker.InFlight() })
+		if err != nil || queued+inflight == 0 {
 			return
 		}
 	}
-	e.log.Warn("queues not empty after a second; the rest is dropped", "packets", queued)
+	e.log.Warn("queues not empty after a second; the rest is dropped", "packets", queued, "in_flight", inflight)
 }
 
 // Close releases the ports and puts back what was changed for them. Run does it

@@ -70,9 +70,15 @@ type rig struct {
 
 func start(t *testing.T, c *config.Config, frames int, gap time.Duration) *rig {
 	t.Helper()
+	return startOn(t, mem.Config{Rate: 1e9, CompletionDelay: 10 * time.Microsecond}, c, frames, gap)
+}
+
+// startOn is start with another wire at outside.
+func startOn(t *testing.T, wire mem.Config, c *config.Config, frames int, gap time.Duration) *rig {
+	t.Helper()
 	r := &rig{ended: make(chan error, 1)}
 	_, r.inside = mem.Pair("host", "in", mem.Config{RxRing: max(frames, 1)})
-	r.outside, _ = mem.Pair("out", "net", mem.Config{Rate: 1e9, CompletionDelay: 10 * time.Microsecond})
+	r.outside, _ = mem.Pair("out", "net", wire)
 	next := uint32(0)
 	r.outside.Sink(func(p *qdisc.Packet, _, _ time.Duration) {
 		r.left.Add(1)
@@ -162,6 +168,19 @@ func TestStopSendsWhatIsQueued(t *testing.T) {
 	}
 	if n := r.left.Load(); n != frames {
 		t.Errorf("%d of %d queued frames left before the end", n, frames)
+	}
+}
+
+func TestStopWaitsForWhatTheDeviceHas(t *testing.T) {
+	const frames = 20 // 8 ms each
+	r := startOn(t, mem.Config{Rate: 1e6}, parse(t, policy, 100, "dscp ef"), frames, time.Microsecond)
+	r.until(t, "all posted", func(s *shaper.Status) bool { return s.Balance.Received == frames && s.Balance.Queued == 0 })
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := r.left.Load(); n != frames {
+		t.Errorf("%d of %d frames left before the end", n, frames)
 	}
 }
 

@@ -150,6 +150,17 @@ func (w *Worker) Queued() int {
 	return n
 }
 
+// InFlight returns the packets that devices have and did not complete.
+func (w *Worker) InFlight() int {
+	n := 0
+	for _, e := range w.egress {
+		for _, t := range e.Txqs {
+			n += t.Stats().InFlight
+		}
+	}
+	return n
+}
+
 // Unplug makes the worker stop receiving; what is queued still leaves. It is the
 // first half of a clean stop. Call it inside Do.
 func (w *Worker) Unplug() { w.ingress = nil }
