@@ -109,7 +109,7 @@ func TestHelpOfAKindNamesWhatItTakes(t *testing.T) {
 		for i := range k.Params {
 			p := &k.Params[i]
 			if said := strings.Contains(out.String(), "\n"+p.Name+" "); said != p.Taken() {
-				t.Errorf("help %s: says %s: %v; it can be given: %v\n%s", k.Name, p.Name, said, p.Taken(), &out)
+				t.Errorf("help %s: explains %s: %v; it can be given: %v", k.Name, p.Name, said, p.Taken())
 			}
 		}
 	}
