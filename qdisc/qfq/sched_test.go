@@ -134,7 +134,7 @@ func TestScheduleIsSound(t *testing.T) {
 			}
 			for i := range q.classes {
 				c := &q.classes[i]
-				if c.active && (c.deficit > 2*maxLmax || c.deficit < -maxLmax) {
+				if c.active && (c.deficit > 2*1514 || c.deficit < -1514) {
 					t.Fatalf("class %v has a deficit of %d", c.id, c.deficit)
 				}
 			}
