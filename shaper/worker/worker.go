@@ -150,12 +150,15 @@ func (w *Worker) Queued() int {
 	return n
 }
 
-// InFlight returns the packets that devices have and did not complete.
+// InFlight returns the packets that devices have and will complete: not those of
+// one that is gone or without carrier.
 func (w *Worker) InFlight() int {
 	n := 0
 	for _, e := range w.egress {
 		for _, t := range e.Txqs {
-			n += t.Stats().InFlight
+			if !t.Down() && !t.Driver().Down() {
+				n += t.Stats().InFlight
+			}
 		}
 	}
 	return n

@@ -379,3 +379,17 @@ func (b *bench) forward(bm *testing.B, burst int, turn func()) {
 	bm.ReportMetric(float64(bm.Elapsed().Nanoseconds())/float64(n), "ns/pkt")
 	bm.ReportMetric(0, "ns/op")
 }
+
+// A stop waits for what is in flight, and for nothing that will never land.
+func TestInFlightIsWhatADeviceWillComplete(t *testing.T) {
+	b := newBench(t, "pfifo", nil, mem.Config{Rate: 1e6}, dequeue.TxqConfig{})
+	b.inside.Inject(0, 0, frame(1000, 0, 0))
+	b.Turn()
+	if n := b.InFlight(); n != 1 {
+		t.Fatalf("%d in flight, 1 was posted", n)
+	}
+	b.outside.SetDown(true)
+	if n := b.InFlight(); n != 0 {
+		t.Errorf("%d in flight on a device that is down", n)
+	}
+}
