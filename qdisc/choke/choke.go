@@ -24,8 +24,6 @@
 package choke
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"math/bits"
 	"syscall"
@@ -224,20 +222,25 @@ func (p *params) law() (c aqm.RED, refusal string) {
 	return c, ""
 }
 
+// said is what tc says, word for word.
+type said string
+
+func (s said) Error() string { return string(s) }
+
 // check is what tc refuses by itself.
 func check(v qdisc.Values) error {
 	if v.N("limit", 0) == 0 || v.N("bandwidth", 0) == 0 {
-		return errors.New("Required parameter (bandwidth, limit) is missing")
+		return said("Required parameter (bandwidth, limit) is missing")
 	}
 	if p := math.Float64frombits(v.N("probability", 0)); !(p >= 0 && p <= 1) {
-		return fmt.Errorf(`Illegal "probability"`)
+		return said(`Illegal "probability"`)
 	}
 	p, err := with(v)
 	if err != nil {
 		return nil // the kernel's to say
 	}
 	if _, refusal := p.law(); refusal != "" {
-		return errors.New(refusal)
+		return said(refusal)
 	}
 	return nil
 }
@@ -291,8 +294,8 @@ func (q *choke) Dump() qdisc.Values {
 	v := qdisc.Values{}.Set("limit", uint64(p.limit)).Set("min", uint64(p.min)).Set("max", uint64(p.max)).
 		Set("avpkt", uint64(p.avpkt)).Set("burst", uint64(p.burst)).Set("bandwidth", p.bandwidth).
 		Set("probability", math.Float64bits(p.probability)).
-		Set("ecn", 0).Set("harddrop", 0).Set("adaptive", 0).Set("nodrop", 0).
-		Set("ewma", uint64(q.law.Wlog)).Set("Scell_log", uint64(q.law.CellLog)).
+		Set("ecn", 0).Set("harddrop/shown", 0).Set("adaptive/shown", 0).Set("nodrop/shown", 0).
+		Set("ewma/shown", uint64(q.law.Wlog)).Set("Scell_log/shown", uint64(q.law.CellLog)).
 		Set("probability/shown", math.Float64bits(float64(q.law.MaxProb)/(1<<32)))
 	if p.ecn {
 		v.Set("ecn", 1)
@@ -326,13 +329,13 @@ var Kind = qdisc.Kind{
 		{Name: "avpkt", Unit: qdisc.Size, Show: qdisc.Input, Default: "1000", Doc: "size of an average packet"},
 		{Name: "burst", Unit: qdisc.Number, Show: qdisc.Input, Default: "(2 min + max) / 3", Doc: "packets that may come at once"},
 		{Name: "ecn", Unit: qdisc.Flag, Doc: "mark rather than drop"},
-		{Name: "harddrop", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
-		{Name: "adaptive", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
-		{Name: "nodrop", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
-		{Name: "ewma", Unit: qdisc.Number, Show: qdisc.Details, Text: "ewma %s "},
+		{Name: "harddrop/shown", JSON: "harddrop", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
+		{Name: "adaptive/shown", JSON: "adaptive", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
+		{Name: "nodrop/shown", JSON: "nodrop", Unit: qdisc.Flag, Show: qdisc.JSONOnly},
+		{Name: "ewma/shown", JSON: "ewma", Unit: qdisc.Number, Show: qdisc.Details, Text: "ewma %s "},
 		{Name: "probability", Unit: qdisc.Float, Show: qdisc.Input, Default: "0.02", Doc: "of a mark just below max"},
 		{Name: "probability/shown", JSON: "probability", Unit: qdisc.Float, Show: qdisc.Details, Text: "probability %s "},
-		{Name: "Scell_log", Unit: qdisc.Number, Show: qdisc.Details, Text: "Scell_log %s"},
+		{Name: "Scell_log/shown", JSON: "Scell_log", Unit: qdisc.Number, Show: qdisc.Details, Text: "Scell_log %s"},
 	},
 	XStats: []qdisc.Param{
 		{Name: "marked", Unit: qdisc.Number, Text: "  marked %s ", Doc: "packets marked"},

@@ -3,7 +3,6 @@
 package hfsc
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"syscall"
@@ -33,7 +32,7 @@ func service(v qdisc.Values, name string) (curve, error) {
 	case packet:
 		umax, dmax := n("umax"), n("dmax")
 		if umax > 0 && dmax == 0 {
-			return curve{}, errors.New("HFSC: umax given but dmax is zero.")
+			return curve{}, said("HFSC: umax given but dmax is zero.")
 		}
 		m1, d, m2 = 0, dmax, n("rate")
 		if dmax > 0 {
@@ -51,17 +50,20 @@ func service(v qdisc.Values, name string) (curve, error) {
 	return newCurve(m1, time.Duration(min(d, uint64(far))), m2), nil
 }
 
+// said is what tc says, word for word.
+type said string
+
+func (s said) Error() string { return string(s) }
+
 // curves reads all curves of a class.
 func curves(v qdisc.Values) (rsc, fsc, usc curve, err error) {
 	both, e1 := service(v, "sc")
 	rsc, e2 := service(v, "rt")
 	fsc, e3 := service(v, "ls")
 	usc, e4 := service(v, "ul")
-	if err := errors.Join(e1, e2, e3, e4); err != nil {
-		for _, e := range []error{e1, e2, e3, e4} {
-			if e != nil {
-				return curve{}, curve{}, curve{}, e
-			}
+	for _, e := range []error{e1, e2, e3, e4} {
+		if e != nil {
+			return curve{}, curve{}, curve{}, e
 		}
 	}
 	if !both.none() {
@@ -373,7 +375,7 @@ var Kind = qdisc.Kind{
 	UnknownFormat: `HFSC: What is "%s" ?`,
 	Check: func(v qdisc.Values) error {
 		if v.N("default", 0) > 0xffff {
-			return errors.New(`HFSC: Illegal "default"`)
+			return said(`HFSC: Illegal "default"`)
 		}
 		return nil
 	},

@@ -3,8 +3,6 @@
 package netem
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"syscall"
 	"time"
@@ -273,11 +271,16 @@ func (q *netem) Dump() qdisc.Values {
 	return v
 }
 
+// said is what tc says, word for word.
+type said string
+
+func (s said) Error() string { return string(s) }
+
 // check is what tc refuses by itself.
 func check(v qdisc.Values) error {
 	for _, name := range []string{"distribution", "slot-distribution.name"} {
 		if word := v[name].Word; v.Has(name) && tables[word] == nil {
-			return fmt.Errorf("No distribution data for %s", word)
+			return said("No distribution data for " + word)
 		}
 	}
 	if v.Has("slot-distribution.name") && !v.Has("slot-distribution.jitter") {
@@ -307,7 +310,7 @@ func check(v qdisc.Values) error {
 		}
 	}
 	if models > 1 {
-		return errors.New("netem: one loss model at a time")
+		return said("netem: one loss model at a time")
 	}
 	return nil
 }
