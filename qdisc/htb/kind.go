@@ -17,7 +17,7 @@ func (q *htb) Dump() qdisc.Values {
 		"r2q":                 {N: uint64(q.r2q)},
 		"default":             {N: uint64(q.defaultID.Minor())},
 		"direct_packets_stat": {N: uint64(q.directPkts)},
-		"ver":                 {Word: "3.17"},
+		"ver/shown":           {Word: "3.17"},
 		"direct_qlen":         {N: uint64(q.directQlen)},
 	}
 	if q.hysteresis {
@@ -112,7 +112,7 @@ var Kind = qdisc.Kind{
 		{Name: "r2q", Unit: qdisc.Number, Default: "10", Doc: "quantum = rate / r2q where none is given"},
 		{Name: "default", Unit: qdisc.Hex, Default: "0", Doc: "minor number of the class of packets that nobody claims; 0: the direct queue"},
 		{Name: "direct_packets_stat", Unit: qdisc.Number, Show: qdisc.Output},
-		{Name: "ver", Unit: qdisc.Word, Show: qdisc.Details},
+		{Name: "ver/shown", JSON: "ver", Unit: qdisc.Word, Show: qdisc.Details, Text: "ver %s "},
 		{Name: "direct_qlen", Unit: qdisc.Number, Text: "direct_qlen %s", Default: "tx_queue_len", Doc: "packets that the direct queue holds"},
 		{Name: "offload", Unit: qdisc.Flag, Show: qdisc.Input, Doc: "leave it to the hardware; not supported"},
 		{Name: "hysteresis", Unit: qdisc.Flag, Show: qdisc.Input, Doc: "change modes less often, and send in bursts"},

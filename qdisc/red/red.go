@@ -186,7 +186,7 @@ func (q *red) QlenNotify(qdisc.ClassID) {}
 // Dump shows the parameters.
 func (q *red) Dump() qdisc.Values {
 	v := q.params.dump()
-	v.Set("ewma", uint64(q.law.Wlog)).Set("Scell_log", uint64(q.law.CellLog))
+	v.Set("ewma/shown", uint64(q.law.Wlog)).Set("Scell_log/shown", uint64(q.law.CellLog))
 	v.Set("probability/shown", math.Float64bits(float64(q.law.MaxProb)/(1<<32)))
 	return v
 }
@@ -222,10 +222,10 @@ var Kind = qdisc.Kind{
 		{Name: "harddrop", Unit: qdisc.Flag, Doc: "with ecn: drop at max"},
 		{Name: "adaptive", Aliases: []string{"adaptative"}, Unit: qdisc.Flag, Doc: "move probability so that the average stays about half way"},
 		{Name: "nodrop", Unit: qdisc.Flag, Doc: "with ecn: queue what cannot be marked"},
-		{Name: "ewma", Unit: qdisc.Number, Show: qdisc.Details, Text: "ewma %s "},
+		{Name: "ewma/shown", JSON: "ewma", Unit: qdisc.Number, Show: qdisc.Details, Text: "ewma %s "},
 		{Name: "probability", Unit: qdisc.Float, Show: qdisc.Input, Default: "0.02", Doc: "of a mark just below max"},
 		{Name: "probability/shown", JSON: "probability", Unit: qdisc.Float, Show: qdisc.Details, Text: "probability %s "},
-		{Name: "Scell_log", Unit: qdisc.Number, Show: qdisc.Details, Text: "Scell_log %s"},
+		{Name: "Scell_log/shown", JSON: "Scell_log", Unit: qdisc.Number, Show: qdisc.Details, Text: "Scell_log %s"},
 	},
 	XStats: []qdisc.Param{
 		{Name: "marked", Unit: qdisc.Number, Text: "  marked %s ", Doc: "packets marked"},
