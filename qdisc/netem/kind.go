@@ -325,6 +325,13 @@ func pair(name, json, doc string, aliases ...string) []qdisc.Param {
 	}
 }
 
+// chanceDocs explain the chances of the loss models.
+var chanceDocs = map[string]string{
+	"p13": "from no loss to a burst of losses", "p31": "back from it", "p32": "from a burst to packets that pass within it",
+	"p23": "back from there", "p14": "of a single loss",
+	"p": "from good to bad", "r": "from bad to good", "1-h": "of loss while bad", "1-k": "of loss while good",
+}
+
 // chances are the members of a loss model.
 func chances(group, text string, names ...string) (all []qdisc.Param) {
 	for i, name := range names {
@@ -332,7 +339,8 @@ func chances(group, text string, names ...string) (all []qdisc.Param) {
 		if i == 0 {
 			lead = " " + text + " "
 		}
-		all = append(all, qdisc.Param{Name: group + "." + name, Unit: qdisc.Percent, Bare: true, Text: lead + name + " %s"})
+		all = append(all, qdisc.Param{Name: group + "." + name, Unit: qdisc.Percent, Bare: true, Text: lead + name + " %s",
+			Doc: chanceDocs[name]})
 	}
 	return all
 }
