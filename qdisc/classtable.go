@@ -107,3 +107,28 @@ func (t *ClassTable) grow() {
 		}
 	}
 }
+
+// Classify returns the slot of the class that p belongs to in the qdisc with
+// this handle: the one that its class names, or its priority; else the one that
+// filter names, which may be nil. It returns −1 when there is none, and what the
+// filter said (drr_classify, qfq_classify).
+func (t *ClassTable) Classify(ctx *Context, p *Packet, handle uint32, filter Classifier) (slot int32, v FilterVerdict) {
+	if p.Class != 0 && p.Class.Major() == handle {
+		if slot = t.Find(p.Class); slot >= 0 {
+			return slot, Match
+		}
+	}
+	if p.Priority>>16 == handle {
+		if slot = t.Find(FromTC(p.Priority)); slot >= 0 {
+			return slot, Match
+		}
+	}
+	if filter == nil {
+		return -1, NoMatch
+	}
+	v, id := filter.Classify(ctx, p)
+	if v != Match {
+		return -1, v
+	}
+	return t.Find(id), v
+}

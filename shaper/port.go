@@ -153,7 +153,7 @@ func (e *Engine) openRaw(l *config.Link, dev string) (nic.Port, error) {
 		return nil, err
 	}
 	p.undo = append(p.undo, func() error { release(); return nil })
-	prepared, err := kernel.Prepare(dev, kernel.Options{})
+	prepared, err := kernel.Prepare(dev, kernel.Options{KeepPromisc: true}) // the sockets see to that
 	if err != nil {
 		return nil, err
 	}

@@ -55,31 +55,9 @@ type drr struct {
 	newChild func() qdisc.Qdisc
 }
 
-// classify finds p's class, none if there is none.
-func (q *drr) classify(ctx *qdisc.Context, p *qdisc.Packet) (int32, qdisc.FilterVerdict) {
-	if p.Class != 0 && p.Class.Major() == q.handle {
-		if i := q.table.Find(p.Class); i != none {
-			return i, qdisc.Match
-		}
-	}
-	if p.Priority>>16 == q.handle {
-		if i := q.table.Find(qdisc.FromTC(p.Priority)); i != none {
-			return i, qdisc.Match
-		}
-	}
-	if q.filter == nil {
-		return none, qdisc.NoMatch
-	}
-	v, id := q.filter.Classify(ctx, p)
-	if v != qdisc.Match {
-		return none, v
-	}
-	return q.table.Find(id), v
-}
-
 // Enqueue gives p to its class.
 func (q *drr) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
-	i, v := q.classify(ctx, p)
+	i, v := q.table.Classify(ctx, p, q.handle, q.filter)
 	if i != none {
 		return q.round.Enqueue(ctx, &q.Base, i, p)
 	}

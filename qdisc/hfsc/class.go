@@ -267,6 +267,18 @@ func (q *hfsc) Graft(ctx *qdisc.Context, id qdisc.ClassID, child qdisc.Qdisc) (q
 	return old, nil
 }
 
+// Find finds a class without a look at the others.
+func (q *hfsc) Find(id qdisc.ClassID) (leaf qdisc.Qdisc, ok bool) {
+	i := q.table.Find(id)
+	if i == none {
+		return nil, false
+	}
+	if c := &q.classes[i]; i != root && c.children == 0 {
+		leaf = c.child.Qdisc()
+	}
+	return leaf, true
+}
+
 // Walk shows the classes, first the root.
 func (q *hfsc) Walk(f func(qdisc.Class) bool) {
 	for i := range q.classes {

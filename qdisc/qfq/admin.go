@@ -154,6 +154,15 @@ func (q *qfq) Graft(ctx *qdisc.Context, id qdisc.ClassID, child qdisc.Qdisc) (qd
 	return old, nil
 }
 
+// Find finds a class without a look at the others.
+func (q *qfq) Find(id qdisc.ClassID) (leaf qdisc.Qdisc, ok bool) {
+	i := q.table.Find(id)
+	if i == none {
+		return nil, false
+	}
+	return q.classes[i].Qdisc(), true
+}
+
 // Walk shows the classes. Bytes and packets are what came in, the rest their
 // qdisc's.
 func (q *qfq) Walk(f func(qdisc.Class) bool) {

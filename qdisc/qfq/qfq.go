@@ -120,31 +120,9 @@ func (q *qfq) leave(i int32) {
 	}
 }
 
-// classify finds p's class, none if there is none.
-func (q *qfq) classify(ctx *qdisc.Context, p *qdisc.Packet) (int32, qdisc.FilterVerdict) {
-	if p.Class != 0 && p.Class.Major() == q.handle {
-		if i := q.table.Find(p.Class); i != none {
-			return i, qdisc.Match
-		}
-	}
-	if p.Priority>>16 == q.handle {
-		if i := q.table.Find(qdisc.FromTC(p.Priority)); i != none {
-			return i, qdisc.Match
-		}
-	}
-	if q.filter == nil {
-		return none, qdisc.NoMatch
-	}
-	v, id := q.filter.Classify(ctx, p)
-	if v != qdisc.Match {
-		return none, v
-	}
-	return q.table.Find(id), v
-}
-
 // Enqueue gives p to its class.
 func (q *qfq) Enqueue(ctx *qdisc.Context, p *qdisc.Packet) qdisc.Verdict {
-	i, v := q.classify(ctx, p)
+	i, v := q.table.Classify(ctx, p, q.handle, q.filter)
 	if i == none {
 		if v == qdisc.FilterStolen || v == qdisc.FilterDrop {
 			return q.Dispose(ctx, p, v)

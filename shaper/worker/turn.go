@@ -179,7 +179,7 @@ func (w *Worker) next() time.Duration {
 		}
 		for _, t := range e.Txqs {
 			at = min(at, t.NextFlush())
-			if t.InFlight() {
+			if t.InFlight() && !t.Down() { // what is gone completes nothing
 				at = min(at, w.ctx.Now+flightPoll)
 			}
 		}

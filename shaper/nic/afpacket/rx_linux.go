@@ -142,6 +142,12 @@ func openRx(index, maxLen int, req unix.TpacketReq) (*rxQueue, error) {
 	if err := unix.Bind(fd, addr); err != nil {
 		return nil, q.fail("bind", err)
 	}
+	// Promiscuous by membership: the kernel takes it back when the socket goes,
+	// however this process ends.
+	all := &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, all); err != nil {
+		return nil, q.fail("set promiscuous", err)
+	}
 	return q, nil
 }
 
