@@ -42,8 +42,9 @@ func figures() []*measurement {
 	for _, n := range []int{256, 4096, 100000} {
 		core(fmt.Sprintf("core.htb.%d.ns", n), "htb", n, htb("pfifo"))
 	}
-	core("core.fq_codel.1024.ns", "fq_codel", 1024, hashed("fq_codel", qdisc.Values{"limit": {N: 1 << 20}, "flows": {N: 1 << 16}}))
-	core("core.cake.ns", "cake", 256, hashed("cake", nil))
+	core("core.fq_codel.1024.ns", "fq_codel", 1024, hashed("fq_codel", qdisc.Values{"limit": {N: 1 << 20}, "flows": {N: 1 << 16}}, true))
+	core("core.cake.ns", "cake", 256, hashed("cake", nil, true))
+	core("core.cake.one_host.ns", "cake", 256, hashed("cake", nil, false)) // a turn of the host goes round its 256 flows
 	if kinds.ByName("htb") != nil && kinds.ByName("fq_codel") != nil {
 		all = append(all, &measurement{name: "core.htb.idle_class.bytes", unit: "B", run: idleClass})
 	}
@@ -201,8 +202,9 @@ func addClass(ctx *qdisc.Context, root qdisc.Qdisc, class int, leaf string) {
 	}
 }
 
-// hashed is a discipline that finds the flow by itself.
-func hashed(kind string, v qdisc.Values) func(classes int) *bed {
+// hashed is a discipline that finds the flow by itself. The flows lie between
+// hosts of their own, or all come to one host.
+func hashed(kind string, v qdisc.Values, hosts bool) func(classes int) *bed {
 	return func(flows int) *bed {
 		if v == nil {
 			v = qdisc.Values{}
@@ -210,6 +212,9 @@ func hashed(kind string, v qdisc.Values) func(classes int) *bed {
 		b := newBed(flows, make1(kind, v), func(p *qdisc.Packet, flow int) {
 			f := p.Bytes()
 			f[28], f[29], f[35] = byte(flow>>8), byte(flow), byte(flow)
+			if hosts {
+				f[32], f[33] = byte(flow>>8), byte(flow)
+			}
 			p.Flags &^= qdisc.HashSet
 		})
 		head := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0,
