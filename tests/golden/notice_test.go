@@ -79,20 +79,21 @@ func TestReplayNoticesADifference(t *testing.T) {
 		}, "all left in"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, tr := range load(t, c.trace) {
-				if why := tr.reason(); why != "" {
-					t.Skip(why)
-				}
-				c.tamper(tr)
-				var found complaints
-				replay(&found, tr)
-				all := strings.Join(found, "\n")
-				if c.complaint == "" && all != "" || !strings.Contains(all, c.complaint) {
-					t.Errorf("found %q, want something about %q", all, c.complaint)
-				}
-				return
+			traces := load(t, c.trace)
+			if len(traces) == 0 {
+				t.Skipf("no trace %s in this folder", c.trace)
 			}
-			t.Skipf("no trace %s in this folder", c.trace)
+			tr := traces[0]
+			if why := tr.reason(); why != "" {
+				t.Skip(why)
+			}
+			c.tamper(tr)
+			var found complaints
+			replay(&found, tr)
+			all := strings.Join(found, "\n")
+			if c.complaint == "" && all != "" || !strings.Contains(all, c.complaint) {
+				t.Errorf("found %q, want something about %q", all, c.complaint)
+			}
 		})
 	}
 }
