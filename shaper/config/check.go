@@ -156,18 +156,25 @@ func (ch *checker) qdisc(i int) {
 	}
 }
 
-// rooted checks that the way up from a qdisc ends at a root.
+// maxAbove is how many qdiscs may stand above another, as in the kernel
+// (check_loop) and in the tree that is built of these.
+const maxAbove = 7
+
+// rooted checks that the way up from a qdisc ends at a root, and soon.
 func (ch *checker) rooted(i int) {
 	q := &ch.c.Qdiscs[i]
 	at := i
-	for range ch.c.Qdiscs {
+	for range maxAbove + 1 {
 		next, ok := ch.handles[ref{q.Dev, qdisc.MakeID(ch.c.Qdiscs[at].Parent.Major(), 0)}]
 		if !ok || ch.c.Qdiscs[at].Root {
 			return // at the root, or reported
 		}
-		at = next
+		if at = next; at == i {
+			ch.at("qdisc", i, "parent", problemf("Make one of them the root.", "the qdisc hangs below itself"))
+			return
+		}
 	}
-	ch.at("qdisc", i, "parent", problemf("Make one of them the root.", "the qdisc hangs below itself"))
+	ch.at("qdisc", i, "parent", problemf("Hang it higher up.", "more than %d qdiscs stand above this one", maxAbove))
 }
 
 // exists checks that a class of a qdisc is there, as far as that can be known.

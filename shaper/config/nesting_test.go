@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,5 +40,28 @@ func TestDepthIsRefusedBeforeAnythingRecurses(t *testing.T) {
 		if _, err := config.Parse("f.toml", []byte(minimal+"\n"+src)); err != nil && strings.Contains(err.Error(), "nests") {
 			t.Errorf("%s is taken for depth: %v", name, err)
 		}
+	}
+}
+
+// Seven qdiscs may stand above another; the tree takes no more.
+func TestChainsOfQdiscsAreShort(t *testing.T) {
+	chain := func(n int) string {
+		var b strings.Builder
+		b.WriteString("version = 1\n[link.l]\ninside = \"a\"\noutside = \"b\"\ndriver = \"mem\"\n")
+		for i := 1; i <= n; i++ {
+			where := "root = true"
+			if i > 1 {
+				where = fmt.Sprintf("parent = \"%x:1\"", i-1)
+			}
+			fmt.Fprintf(&b, "[[qdisc]]\ndev = \"b\"\n%s\nhandle = \"%x:\"\nkind = \"prio\"\n", where, i)
+		}
+		return b.String()
+	}
+	if _, err := config.Parse("test.toml", []byte(chain(8))); err != nil {
+		t.Errorf("seven above: %v", err)
+	}
+	_, err := config.Parse("test.toml", []byte(chain(9)))
+	if err == nil || !strings.Contains(err.Error(), "more than 7 qdiscs stand above this one") {
+		t.Errorf("eight above: %v", err)
 	}
 }
